@@ -83,9 +83,9 @@ def _register() -> None:
             entry_point="fleetgym.envs.fleet_alloc:FleetAllocEnv",
             vector_entry_point="fleetgym.envs.vector:FleetAllocVectorEnv",
         )
-    if "preview/FleetAlloc-v1" not in gymnasium.registry:
+    if "FleetAlloc-v1" not in gymnasium.registry:
         gymnasium.register(
-            "preview/FleetAlloc-v1",
+            "FleetAlloc-v1",
             entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1Env",
             vector_entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1VectorEnv",
         )

@@ -25,14 +25,14 @@ ABOUT = {
     "fleet-v1": (
         "1.0.0",
         "2026-11-23",
-        "The standard set of fleetgym: days of demand for LLM serving on rented GPUs, with stored scenarios of demand, "
-        "token lengths, capacity and prices, on which agents that allocate GPUs are scored. It is frozen.",
+        "The standard set of fleetgym before fleet-v2: days of demand for LLM serving on rented GPUs, with stored "
+        "scenarios of demand, token lengths, capacity and prices, on which agents are scored. It is frozen.",
     ),
     "fleet-v2": (
-        "0.2.0",
+        "1.0.0",
         "2026-11-28",
-        "A preview of the next standard set of fleetgym: days and weeks of demand for LLM serving on rented GPUs, with "
-        "spot prices that move, bursts of seconds and disaggregated replicas. It may change until it is frozen.",
+        "The standard set of fleetgym: days and weeks of demand for LLM serving on rented GPUs, with spot prices that "
+        "move, bursts of seconds and disaggregated replicas. Agents are not told the law of demand. It is frozen.",
     ),
 }
 LICENSES = (

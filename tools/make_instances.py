@@ -1,7 +1,7 @@
-"""Make the stored instances again from their seeds and compare them; write the preview `fleet-v2`, and the schemas.
+"""Make the stored instances again from their seeds and compare them; write a set like `fleet-v2`, and the schemas.
 
     python -m tools.make_instances --suite fleet-v1 --every 20   # compare every 20th instance with what is stored
-    python -m tools.make_instances --write --seed-file FILE [--resume]   # write fleet-v2, or what is missing of it
+    python -m tools.make_instances --write --seed-file FILE --out FOLDER [--resume]   # draw a set like fleet-v2
     python -m tools.make_instances --schemas                     # write instances/schema
 
 The manifests of `fleet-v0` and `fleet-v1` name family, size and seed of each instance; their toys were written by hand.
@@ -45,8 +45,8 @@ MANIFESTS = {
 #: Significant digits of stored token scales.
 SCALE_DIGITS = {"fleet-v0": 6, "fleet-v1": 4, "fleet-v2": 4}
 
-#: The set that may change until it is frozen; its headline families, whose mean is the score.
-PREVIEW = "fleet-v2"
+#: The set that is drawn from a secret; its headline families, whose mean is the score.
+DRAWN = "fleet-v2"
 HEADLINE = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split")
 #: Headline families that count as one: what to plan ahead, what supply does, and what money and deadlines allow.
 MERGED = (("week", "ou-v2"), ("drop-v2", "market"), ("budget-v2", "tail-v2", "split"))
@@ -58,7 +58,7 @@ SCENARIOS = 2
 
 
 class Task(NamedTuple):
-    """One instance of the preview, to be made."""
+    """One instance of the set, to be made."""
 
     split: str
     family: str
@@ -73,11 +73,11 @@ class Task(NamedTuple):
     @property
     def stem(self) -> str:
         """Full id, and the names of its files without their ends."""
-        return f"{PREVIEW}/{self.split}/{self.id}"
+        return f"{DRAWN}/{self.split}/{self.id}"
 
 
 def tasks(split: str) -> list[Task]:
-    """Return the preview's instances of ``"dev"`` or ``"test"`` in the manifest's order."""
+    """Return the set's instances of ``"dev"`` or ``"test"`` in the manifest's order."""
     return [
         Task(split, family, size, k + 1)
         for family in HEADLINE
@@ -92,13 +92,13 @@ def is_large(family: str) -> bool:
 
 
 def made(task: Task, secret: str) -> tuple[Instance, tuple[Scenario, ...], Dynamics | None]:
-    """Return an instance of the preview as agents see it, its days, and the law that drew them.
+    """Return an instance of the set as agents see it, its days, and the law that drew them.
 
     Its seed is a number of 128 bits that nobody can try out: the first half of SHA-256 over the secret and its id.
     """
     seed = int.from_bytes(hashlib.sha256(f"{secret}/{task.stem}".encode()).digest()[:16], "big")
     instance = generate(task.family, task.size, seed)
-    scenarios = stored_scenarios(instance, seed, SCENARIOS, SCALE_DIGITS[PREVIEW])
+    scenarios = stored_scenarios(instance, seed, SCENARIOS, SCALE_DIGITS[DRAWN])
     public, law = public_part(instance)
     return public.replace(id=task.id), scenarios, law
 
@@ -109,7 +109,7 @@ def smoke(folder: Path) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare a set with its generators, or write the preview or the schemas."""
+    """Compare a set with its generators, or write a set or the schemas."""
     parser = program(
         __doc__,
         writes="With --write or --schemas, files in instances/; else nothing.",
@@ -118,14 +118,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--suite", choices=tuple(MANIFESTS), default="fleet-v0", help="set to compare")
     parser.add_argument("--every", type=of(COUNT), default=1, metavar="N", help="compare every N-th instance")
-    parser.add_argument("--write", action="store_true", help=f"write {PREVIEW} and its manifest")
+    parser.add_argument("--write", action="store_true", help=f"write {DRAWN} and its manifest")
     parser.add_argument(
         "--most",
         type=of(COUNT),
         help="with --write: at most so many of each family, size and split, to try the set out",
     )
     parser.add_argument("--resume", action="store_true", help="with --write: keep the files that are there")
-    parser.add_argument("--seed-file", type=Path, help=f"the secret from which {PREVIEW} is drawn")
+    parser.add_argument("--seed-file", type=Path, help=f"the secret from which {DRAWN} is drawn")
     parser.add_argument("--schemas", action="store_true", help="write the JSON schemas")
     parser.add_argument("--out", type=Path, default=INSTANCES, help="folder of the sets")
     arguments = parser.parse_args(argv)
@@ -133,13 +133,13 @@ def main(argv: list[str] | None = None) -> int:
         for name, schema in (("instance", instance_schema()), ("scenarios", scenario_schema())):
             write_atomically(arguments.out / "schema" / f"{name}.schema.json", pretty(schema))
         return 0
-    needs_secret = arguments.write or arguments.suite == PREVIEW
+    needs_secret = arguments.write or arguments.suite == DRAWN
     if needs_secret and arguments.seed_file is None:
-        parser.error(f"{PREVIEW} is drawn from a secret: name its file with --seed-file")
+        parser.error(f"{DRAWN} is drawn from a secret: name its file with --seed-file")
     secret = read_text(arguments.seed_file, 2**10).strip() if needs_secret else ""
     if arguments.write:
         chosen = [t for t in (*tasks("dev"), *tasks("test")) if t.number <= (arguments.most or t.number)]
-        return write_preview(arguments.out, secret, chosen, arguments.resume)
+        return write_set(arguments.out, secret, chosen, arguments.resume)
     return compare(arguments.suite, arguments.every, secret)
 
 
@@ -161,7 +161,7 @@ def compare(suite: str, every: int, secret: str) -> int:
 def is_made_again(entry: Entry, suite: str, secret: str) -> bool:
     """Return whether family, size and seed give the content of the stored files."""
     number, law = int(entry.id.rpartition("-")[2]), None
-    if suite == PREVIEW:
+    if suite == DRAWN:
         split = entry.suite.rpartition("/")[2]
         instance, scenarios, law = made(Task(split, entry.family, entry.size, number), secret)
     else:
@@ -174,15 +174,15 @@ def is_made_again(entry: Entry, suite: str, secret: str) -> bool:
 # -- writing
 
 
-def write_preview(out: Path, secret: str, chosen: Sequence[Task], resume: bool) -> int:
-    """Write the preview's instances, their days with their law, and the manifest."""
+def write_set(out: Path, secret: str, chosen: Sequence[Task], resume: bool) -> int:
+    """Write the set's instances, their days with their law, and the manifest."""
     entries = []
     for task in chosen:
         if not (resume and (out / f"{task.stem}.json.gz").is_file()):
             print(task.stem, file=sys.stderr, flush=True)
             write(out, task, secret)
         entries.append(entry(out, task))
-    write_atomically(out / PREVIEW / "manifest.json", pretty(manifest(entries)))
+    write_atomically(out / DRAWN / "manifest.json", pretty(manifest(entries)))
     return 0
 
 
@@ -214,20 +214,24 @@ def entry(out: Path, task: Task) -> dict:
 
 
 def manifest(entries: list[dict]) -> dict:
-    """Return the preview's manifest: headline, merged families, entries, and the sample for slow agents."""
+    """Return the set's manifest: headline, merged families, entries, and the sample for slow agents."""
     there = {entry["id"] for entry in entries}
     sampled = [
         f"{task.stem}#0"
         for task in tasks("test")
         if task.size == "s" and task.number <= SAMPLED and task.stem in there
     ]
+    firsts = [f"{task.stem}#0" for task in tasks("dev") if task.id.endswith("-s-01") and task.stem in there]
     about = "scenario 0 of the first test instances of each family, in its smallest size"
     found = {
         "format": MANIFEST_FORMAT,
         "headline": list(HEADLINE),
         "merged": [list(group) for group in MERGED],
         "entries": entries,
-        "samples": [{"id": f"{PREVIEW}/sample", "about": about, "tasks": sampled}],
+        "samples": [
+            {"id": f"{DRAWN}/sample", "about": about, "tasks": sampled},
+            {"id": f"{DRAWN}/first", "about": "one day of dev of each family, and one week", "tasks": firsts},
+        ],
     }
     return sealed(found)
 

@@ -1,8 +1,4 @@
-"""Define `FleetAlloc-v1`: `FleetAlloc-v0` with the time of the week, forecasts and warnings in its observations.
-
-While it is a preview it has a namespace of its own, as `preview/FleetAlloc-v1`. Otherwise Gymnasium would tell
-everybody who plays v0 that it is out of date.
-"""
+"""Define `FleetAlloc-v1`: `FleetAlloc-v0` with the time of the week, forecasts and warnings in its observations."""
 
 from __future__ import annotations
 
@@ -74,16 +70,16 @@ class FleetAllocV1Env(FleetAllocEnv):
     `announced_gpus` is `announced` in GPUs; instances without such pools lack it. `fleetgym.View` counts on it.
 
     ## Arguments
-    ``gymnasium.make("fleetgym:preview/FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``
+    ``gymnasium.make("fleetgym:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``
 
     {v0}
 
     ## Vectorized use
-    ``gymnasium.make_vec("fleetgym:preview/FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers
+    ``gymnasium.make_vec("fleetgym:FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers
     of this environment bit for bit.
 
     ## Version history
-    * v1: observations `week`, `forecast` and `announced`. A preview: it may change until `fleet-v2` is frozen.
+    * v1: observations `week`, `forecast` and `announced`. Frozen with `fleet-v2`.
     * v0: see there. What v0 cannot show is a drop that is announced before it strikes, and it has no time of the week.
     """
 
@@ -125,7 +121,7 @@ class FleetAllocV1VectorEnv(FleetAllocVectorEnv):
     Examples
     --------
     >>> import fleetgym, gymnasium
-    >>> name = "fleetgym:preview/FleetAlloc-v1"
+    >>> name = "fleetgym:FleetAlloc-v1"
     >>> envs = gymnasium.make_vec(name, num_envs=3, instance="fleet-v0/toy/two-pools")
     >>> observations, infos = envs.reset(seed=7)
     >>> observations["week"].shape, observations["forecast"].shape

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.families import demand, fitted, plans, serving
+from fleetgym.families import demand, finish, fitted, plans, serving
 from fleetgym.families import fastllm as regime
 from fleetgym.families.family import Family, stream
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
+from fleetgym.model.processes import Process
 from fleetgym.model.scenario import Scenario
 
 
@@ -31,8 +32,13 @@ def _serving(name: str, *, replays: bool = False) -> Family:
 
 def _public(instance: Instance) -> Instance:
     """Return what agents know of an instance of `fleet-v2`."""
-    classes = plans.SIZES[instance.family, instance.size].classes
-    return fitted.public_part(instance, lambda rng: serving.demand_plan(instance.family, classes, 0, rng))
+    size = plans.SIZES[instance.family, instance.size]
+    told = finish.supply(plans.FAMILIES[instance.family], size.pools)
+    return fitted.public_part(
+        instance,
+        lambda rng: serving.demand_plan(instance.family, size.classes, 0, rng),
+        **{name: Process(**process) for name, process in told.items()},
+    )
 
 
 def _replayed_days(instance: Instance, seed: int, count: int) -> list[Scenario]:

@@ -29,13 +29,6 @@ LONGEST_PREFILL = 0.8  # of the TTFT SLO: the rest is for waiting
 STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
 TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour
 
-#: Drops a day of spot pools: between a 16-node series (2.58) and single-node zones (2.4 to 6.9), so that the
-#: hedging number is near one. The series behind the fits have no licence and are not shipped.
-DROPS_PER_DAY = 4.0
-
-#: Fitted at that rate (`fleetgym/data/SOURCES-demand.md`) to a simulated correlation of .40 and .18.
-COPULA = {"copula_same_region": 0.934, "copula_other_region": 0.782}
-
 
 @functools.cache
 def fits() -> dict[str, Any]:

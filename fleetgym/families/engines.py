@@ -19,8 +19,9 @@ from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.homogeneous import Column, TierType
 from fleetgym.hardware.configurations.limits import Demand, Lengths, limited
+from fleetgym.hardware.configurations.split import SplitColumn, SplitDemand, split_columns
 from fleetgym.hardware.performance import gpu_rates, roofline
-from fleetgym.hardware.performance.coefficients import Deployment, PairPerformance
+from fleetgym.hardware.performance.coefficients import Deployment, PairPerformance, Requests
 from fleetgym.hardware.performance.held import HeldCounter, HeldTokens
 from fleetgym.hardware.performance.roofline import RooflineOptions
 from fleetgym.model.facts import EngineLimit, Facts, ReplicaMemory, Slo
@@ -28,22 +29,23 @@ from fleetgym.model.lengths import LengthLaw
 
 #: Most tokens of a sequence.
 CONTEXT_LIMIT = 32768
-#: Assumed where a class says nothing: what people read at ease.
-TPOT_SLO_S = 0.1
 #: Limits between tokens hold while mean lengths are within so many standard deviations of the logarithm.
 DRIFT = 2.0
 _QUANTILES = 48  # of prompts, and of outputs
 _OPTIONS = RooflineOptions(coefficients=2, context_limit=CONTEXT_LIMIT)
 
 
-def objectives(request: RequestClass) -> Slo:
-    """Return what a class's requests are promised."""
-    return Slo(ttft=request.ttft_slo_s, tpot=min(request.tpot_slo_s, TPOT_SLO_S))
+Engine = Column | SplitColumn
+
+
+def objectives(request: RequestClass, family: FamilyPlan) -> Slo:
+    """Return what a class's requests are promised in a family."""
+    return Slo(ttft=request.ttft_slo_s, tpot=min(request.tpot_slo_s, family.tpot_slo_s))
 
 
 def engines(
     plan: SizePlan, lengths: np.ndarray, family: FamilyPlan
-) -> tuple[list[Column], list[list[PairPerformance | None]]]:
+) -> tuple[list[Engine], list[list[PairPerformance | None]]]:
     """Return the replicas that keep each workload's objectives, and what they do to its requests.
 
     Parameters
@@ -58,8 +60,8 @@ def engines(
 
     Returns
     -------
-    columns : list of Column
-        Deployments, each at one or several limits of its engine.
+    columns : list of Column or SplitColumn
+        Deployments, each at one or several limits of its engine; then split ones, where the family has them.
     pairs : (I, C) nested lists
         None where an objective is broken.
     """
@@ -93,7 +95,7 @@ def engines(
     demands = [
         Demand(
             name=name,
-            slo=objectives(request),
+            slo=objectives(request, family),
             lengths=_drifted(row, family.lengths_log_sd[1]),
             pair_at=functools.partial(pair_at, i),
         )
@@ -107,7 +109,60 @@ def engines(
         ]
         for i, row in enumerate(is_kept)
     ]
-    return columns, pairs
+    if not family.split:
+        return list(columns), pairs
+    more, more_pairs = _split(plan, lengths, family, held)
+    return [*columns, *more], [a + b for a, b in zip(pairs, more_pairs, strict=True)]
+
+
+def _split(
+    plan: SizePlan, lengths: np.ndarray, family: FamilyPlan, options: RooflineOptions
+) -> tuple[list[SplitColumn], list[list[PairPerformance | None]]]:
+    """Return split replicas of every model, and what they do to each workload's requests."""
+    longer = math.exp(DRIFT * family.lengths_log_sd[1])
+    columns: list[SplitColumn] = []
+    rows: list[list[PairPerformance | None]] = [[] for _ in plan.classes]
+    tiers = [
+        TierType(id=f"{pool.id}-{precision}", gpu=catalog.gpu(pool.gpu), precision=precision)
+        for pool in plan.pools
+        for precision in pool.precisions
+    ]
+    demands = []
+    for name, row in zip(plan.classes, lengths, strict=True):
+        request = request_class(name)
+
+        def answered(
+            deployment: Deployment, request: RequestClass = request, row: np.ndarray = row
+        ) -> Requests:
+            return requests_of(row, request.base_error, deployment.model.name, deployment.precision)
+
+        demands.append(
+            SplitDemand(
+                lengths=(float(row[0]), float(row[1])),
+                requests=answered,
+                tpot_s=objectives(request, family).tpot or math.inf,
+                first_s=LONGEST_PREFILL * request.ttft_slo_s,
+                longer=longer,
+            )
+        )
+    for model in map(catalog.model, plan.models):
+        nodes = {
+            node: tier.id
+            for tier in tiers
+            for node in homogeneous.deployments(model, tier, (1,))
+            if roofline.capacity(node, options) is not None
+        }
+        found, pairs = split_columns(
+            nodes,
+            demands,
+            {pool.gpu: pool.price_usd_per_gpu_h for pool in plan.pools},
+            options,
+            startup_windows=family.slower * homogeneous.startup_windows(model),
+            storage_usd_per_gb_h=STORAGE_USD_PER_GB_H,
+        )
+        columns += found
+        rows = [a + b for a, b in zip(rows, pairs, strict=True)]
+    return columns, rows
 
 
 def _drifted(row: list[float], drift_sd: float) -> Lengths:
@@ -145,10 +200,10 @@ def laws(lengths: np.ndarray) -> tuple[LengthLaw, LengthLaw]:
     return LengthLaw.lognormal(float(lengths[2])), LengthLaw.lognormal(float(lengths[3]))
 
 
-def facts(plan: SizePlan, columns: Sequence[Column]) -> Facts:
+def facts(plan: SizePlan, columns: Sequence[Engine], family: FamilyPlan) -> Facts:
     """Return what programs need to know of an instance with these replicas."""
     return Facts(
-        slos=tuple(objectives(request_class(name)) for name in plan.classes),
+        slos=tuple(objectives(request_class(name), family) for name in plan.classes),
         coefficients=_OPTIONS.coefficients,
         extrapolated=tuple(
             gpu for gpu in dict.fromkeys(pool.gpu for pool in plan.pools) if gpu_rates.is_extrapolated(gpu)
@@ -161,8 +216,14 @@ def facts(plan: SizePlan, columns: Sequence[Column]) -> Facts:
         memory=tuple(
             ReplicaMemory(
                 configuration=column.configuration.id,
-                gb=float(f"{roofline.kv_capacity_gb(column.deployment, _OPTIONS):.6g}"),
+                gb=float(f"{_memory_gb(column):.6g}"),
             )
             for column in columns
         ),
     )
+
+
+def _memory_gb(column: Engine) -> float:
+    if isinstance(column, SplitColumn):
+        return column.memory_gb
+    return roofline.kv_capacity_gb(column.deployment, _OPTIONS)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fleetgym.families import budget, demand, engines, market
 from fleetgym.families.draft import (
-    COPULA,
-    DROPS_PER_DAY,
     Draft,
+    PoolPlan,
     configuration_dict,
     dear_penalties,
-    fits,
     performance_dict,
     pool_dict,
     slot_dicts,
 )
-from fleetgym.families.plans import FAMILIES, request_class
+from fleetgym.families.plans import FAMILIES, FamilyPlan, request_class
 from fleetgym.families.static import allocate, restrict
 from fleetgym.families.text import six
 from fleetgym.files.schema import to_jsonable
@@ -109,7 +108,7 @@ def finish(
         "slots": slot_dicts(problem, found, marginal, exclusive),
         "performance": performance_dict(draft, keep, name),
         "nominal_fleet": [int(y) for y in fleet],
-        "dynamics": _dynamics(draft),
+        "dynamics": _dynamics(draft, rng),
         "history": {"rate_rps": history.tolist()},
         "provenance": _provenance(draft, cap, windows, fee),
     }
@@ -168,24 +167,44 @@ def _arrival_cv2(draft: Draft, rate: np.ndarray) -> np.ndarray:
     return six([law.dispersion(float(rps), float(scale_s)) for law, rps, scale_s in pairs])
 
 
-def _dynamics(draft: Draft) -> dict[str, Any]:
-    constant = {"kind": "constant", "parameters": {}}
-    availability: dict[str, Any] = constant
-    if FAMILIES[draft.family].drops:
-        drops = {name: float(value) for name, value in fits()["drops"].items()}
-        per_day = [DROPS_PER_DAY if p.market == "spot" else 0.0 for p in draft.plan.pools]
-        availability = {"kind": "drops", "parameters": {**drops, "drops_per_day": per_day, **COPULA}}
-    if FAMILIES[draft.family].moving_prices:
-        warned = [float(pool.warned) for pool in draft.plan.pools]
-        parameters = {**availability["parameters"], "warning_windows": warned}
-        availability = {"kind": "warned-drops", "parameters": parameters}
+def _dynamics(draft: Draft, rng: np.random.Generator) -> dict[str, Any]:
+    family, pools = FAMILIES[draft.family], draft.plan.pools
+    constant: dict[str, Any] = {"kind": "constant", "parameters": {}}
     return {
         "demand": draft.demand.process,
         "tokens": draft.demand.tokens,
         "factors": constant,
-        "availability": availability,
-        "prices": market.prices(draft.plan.pools) if FAMILIES[draft.family].moving_prices else constant,
+        "availability": constant,
+        "prices": constant,
+        **supply(family, pools, rng if family.days else None),
     }
+
+
+def supply(
+    family: FamilyPlan, pools: Sequence[PoolPlan], rng: np.random.Generator | None = None
+) -> dict[str, Any]:
+    """Return the processes of availability and prices that are not constant.
+
+    Parameters
+    ----------
+    family : FamilyPlan
+        Whether spot pools drop, and whether their prices move.
+    pools : sequence of PoolPlan
+        The instance's.
+    rng : numpy.random.Generator, optional
+        Draws the numbers of each pool; without it they are the family's, which are told.
+
+    Returns
+    -------
+    dict
+        By their names in an instance's ``dynamics``.
+    """
+    found = {}
+    if family.drops:
+        found["availability"] = market.drops(pools, warned=family.moving_prices, rng=rng)
+    if family.moving_prices:
+        found["prices"] = market.prices(pools, rng=rng)
+    return found
 
 
 def _provenance(draft: Draft, cap: np.ndarray, windows: np.ndarray, fee: float) -> dict[str, str]:
@@ -261,6 +280,6 @@ def _hedging(draft: Draft, windows: np.ndarray) -> str:
         safe = prices.get((pool.gpu, "on-demand"))
         if pool.market == "spot" and safe is not None:
             premium = safe / pool.price_usd_per_gpu_h - 1.0
-            number = DROPS_PER_DAY * wait * float(windows.mean()) / (demand.DAY * premium)
+            number = market.DROPS_PER_DAY * wait * float(windows.mean()) / (demand.DAY * premium)
             found.append(f"{pool.id} {number:.2f}")
     return ", ".join(found)

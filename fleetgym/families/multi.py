@@ -23,15 +23,13 @@ from fleetgym.families.draft import (
     make_problem,
     requests_of,
 )
-from fleetgym.families.plans import FAMILIES, TEMPLATE_PRECISION, request_class
+from fleetgym.families.plans import TEMPLATE_PRECISION, request_class
 from fleetgym.families.slos import delay_slos, error_slos
 from fleetgym.families.text import six
-from fleetgym.families.weekly import weekly
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.templates import generate, replicas, select
 from fleetgym.hardware.configurations.templates.selection import LIMIT
-from fleetgym.hardware.configurations.templates.split import MAX_GPUS, SplitReplica, select_split
 from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, performance_table
 from fleetgym.hardware.performance.replica import NodeType, Service
 from fleetgym.model.instance import Configuration
@@ -42,11 +40,8 @@ LATER_H = {"region-1": 0.0, "region-2": 12.0, "region-3": 6.0}
 ROUND_TRIP_S = 0.15
 #: Assumed: what a template is planned for, besides the deadlines of its workloads.
 DECODE_SLO_S = 0.08
-#: Of the family `split`: with loose deadlines nobody would split the phases.
-SPLIT_DECODE_SLO_S = 0.03
 NODE_SIZES = (1, 2, 4)
 MAX_NODES = 3
-AGGREGATED = 40  # replicas of both phases beside split ones
 _COMMON = 0.2  # of the swings of demand: users of different continents do not act together
 
 
@@ -55,20 +50,18 @@ class ReplicaColumn:
     """A template in a region, before its replicas and fee are known."""
 
     configuration: Configuration
-    replica: replicas.Replica | SplitReplica
+    replica: replicas.Replica
     region: str
     label: str = "modelled"
 
 
-def draft(plan: SizePlan, rng: np.random.Generator, family: str = "multi") -> Draft:
+def draft(plan: SizePlan, rng: np.random.Generator) -> Draft:
     """Return the draft of an instance.
 
     Parameters
     ----------
     plan : SizePlan
-        Its workloads' ids end in a dot and the region of their users, where there are several.
-    family : str
-        ``"multi"``, or ``"split"``, which has split replicas too, at most `AGGREGATED` others, and weekly demand.
+        Its workloads' ids end in a dot and the region of their users.
     rng : numpy.random.Generator
         Source of randomness.
 
@@ -76,21 +69,11 @@ def draft(plan: SizePlan, rng: np.random.Generator, family: str = "multi") -> Dr
     -------
     Draft
     """
-    homes = [name.partition(".")[2] or plan.pools[0].region for name in plan.classes]
-    kind = FAMILIES[family]
-    if kind.days:
-        tokens = tuple(request_class(name).tokens for name in plan.classes)
-        process = weekly(
-            rng, tokens, kind.days, log_sd=kind.lengths_log_sd, lengths_time_min=kind.lengths_time_min
-        )
-    else:
-        later = np.array([LATER_H[home] for home in homes])
-        process = demand.calibrated(rng, len(plan.classes), later, _COMMON)
+    homes = [name.partition(".")[2] for name in plan.classes]
+    later = np.array([LATER_H[home] for home in homes])
+    process = demand.calibrated(rng, len(plan.classes), later, _COMMON)
     lengths = _lengths(plan, rng)
-    if kind.split:
-        found = columns(plan, lengths, AGGREGATED, SPLIT_DECODE_SLO_S) + split_columns(plan, lengths)
-    else:
-        found = columns(plan, lengths)
+    found = columns(plan, lengths)
     pairs = [
         [_pair(name, home, row, column) for column in found]
         for name, home, row in zip(plan.classes, homes, lengths, strict=True)
@@ -107,18 +90,9 @@ def draft(plan: SizePlan, rng: np.random.Generator, family: str = "multi") -> Dr
         "prices": "measured: RunPod's list prices on 2026-10-10, ewyluda/gpu-price-index @ ab49c80; assumed: regions "
         "differ as AWS's H100 does between Virginia, Tokyo and Sao Paulo (1 : 1.25 : 1.68)",
     }
-    if kind.split:
-        provenance = {
-            "performance": "modelled: Coral's serving templates by exact enumeration over a calibrated roofline "
-            "(fleetgym.hardware.performance.replica), at most "
-            f"{MAX_NODES} nodes of {', '.join(map(str, NODE_SIZES))} GPUs; split replicas of single-node templates "
-            f"of each phase, at most {MAX_GPUS} GPUs; assumed: each node sends and receives KV caches at 12.5 GB/s; "
-            "tokens within 30 ms",
-            "prices": "measured: RunPod's list prices on 2026-10-10, ewyluda/gpu-price-index @ ab49c80",
-        }
     return Draft(
         plan=plan,
-        family=family,
+        family="multi",
         demand=process,
         lengths=lengths,
         columns=found,
@@ -142,9 +116,7 @@ def _lengths(plan: SizePlan, rng: np.random.Generator) -> np.ndarray:
     return six(rows)
 
 
-def columns(
-    plan: SizePlan, lengths: np.ndarray, limit: int = LIMIT, decode_slo_s: float = DECODE_SLO_S
-) -> list[ReplicaColumn]:
+def columns(plan: SizePlan, lengths: np.ndarray) -> list[ReplicaColumn]:
     """Return the templates of all regions.
 
     Parameters
@@ -153,10 +125,6 @@ def columns(
         Models and pools; a region has one pool of each GPU type.
     lengths : ndarray of float, shape (I, 4)
         Mean input and output tokens first.
-    limit : int
-        Most of them in all.
-    decode_slo_s : float
-        Of each token but the first.
 
     Returns
     -------
@@ -167,40 +135,25 @@ def columns(
     gpus = list(dict.fromkeys(pool.gpu for pool in plan.pools))
     nodes = [NodeType(catalog.gpu(gpu), n) for gpu in gpus for n in NODE_SIZES]
     libraries = [
-        generate(_service(plan, name, lengths, decode_slo_s), nodes, "both", max_nodes=MAX_NODES)
-        for name in plan.models
+        generate(_service(plan, name, lengths), nodes, "both", max_nodes=MAX_NODES) for name in plan.models
     ]
     price = _list_prices(plan)
     made = [
         replicas.replica(libraries[c.library], c.rank)
-        for c in select(libraries, price, limit // len(regions))
+        for c in select(libraries, price, LIMIT // len(regions))
     ]
     return [_column(replica, region, _tiers(plan, region)) for region in regions for replica in made]
 
 
-def _service(plan: SizePlan, model: str, lengths: np.ndarray, decode_slo_s: float) -> Service:
+def _service(plan: SizePlan, model: str, lengths: np.ndarray) -> Service:
     return Service(
         model=catalog.model(model),
         precision=TEMPLATE_PRECISION,
         input_tokens=float(lengths[:, 0].mean()),
         output_tokens=float(lengths[:, 1].mean()),
         prefill_slo_s=LONGEST_PREFILL * min(request_class(name).ttft_slo_s for name in plan.classes),
-        decode_slo_s=decode_slo_s,
+        decode_slo_s=DECODE_SLO_S,
     )
-
-
-def split_columns(plan: SizePlan, lengths: np.ndarray) -> list[ReplicaColumn]:
-    """Return the split replicas of each model in the first region, see `select_split`."""
-    region = plan.pools[0].region
-    gpus = [pool.gpu for pool in plan.pools if pool.region == region]
-    nodes = [NodeType(catalog.gpu(gpu), n) for gpu in gpus for n in NODE_SIZES]
-    return [
-        _column(found, region, _tiers(plan, region))
-        for name in plan.models
-        for found in select_split(
-            _service(plan, name, lengths, SPLIT_DECODE_SLO_S), nodes, _list_prices(plan)
-        )
-    ]
 
 
 def _tiers(plan: SizePlan, region: str) -> dict[str, str]:
@@ -211,7 +164,7 @@ def _list_prices(plan: SizePlan) -> dict[str, float]:
     return {pool.gpu: pool.price_usd_per_gpu_h / pool.price_factor for pool in plan.pools}
 
 
-def _column(replica: replicas.Replica | SplitReplica, region: str, tiers: Mapping[str, str]) -> ReplicaColumn:
+def _column(replica: replicas.Replica, region: str, tiers: Mapping[str, str]) -> ReplicaColumn:
     model = replica.model
     configuration = replicas.configuration(
         replica, tiers, max_replicas=1, startup_windows=homogeneous.startup_windows(model), region=region

@@ -46,11 +46,14 @@ class FamilyPlan:
     lengths_time_min: float = 360.0  # in which that drift forgets
     moving_prices: bool = False  # spot prices move, and drops are warned of where the cloud does so
     split: bool = False  # replicas of separate nodes for prefill and decoding, too
+    tpot_slo_s: float = (
+        0.1  # between tokens, where a class of requests says nothing: what people read at ease
+    )
 
     @property
     def coefficients(self) -> int:
-        """Version of the roofline's constants; all of `fleet-v2` but `split` have the second, and laws of lengths."""
-        return 2 if self.days and not self.split else 1
+        """Version of the roofline's constants; all of `fleet-v2` have the second, and laws of lengths."""
+        return 2 if self.days else 1
 
 
 def _class(
@@ -168,6 +171,7 @@ FAMILIES = {
     "tail-v2": FamilyPlan(
         description="Tight deadlines for the first token and for those after it, under bursts of seconds, of chat's "
         "and of code's law.",
+        windows=(9.5, 12.0),
         late_share=(0.45, 0.5),
         bursty=True,
         days=1,
@@ -188,6 +192,7 @@ FAMILIES = {
         lengths_time_min=60.0,
         fee=(0.1, 0.3),
         split=True,
+        tpot_slo_s=0.05,
     ),
 }
 

@@ -17,6 +17,7 @@ from fleetgym.families.caps import rates_and_caps
 from fleetgym.families.draft import (
     LONGEST_PREFILL,
     STORAGE_USD_PER_GB_H,
+    Candidate,
     Draft,
     SizePlan,
     at_lengths,
@@ -63,11 +64,10 @@ def build(family: str, size: str, seed: int, rng: np.random.Generator) -> Instan
         Validated.
     """
     name = f"{family}-{size}-{seed:03d}"
-    if family == "multi" or FAMILIES[family].split:
+    if family == "multi":
         from fleetgym.families import multi  # compiled code
 
-        sizes = MULTI_SIZES[size] if family == "multi" else SIZES[family, size]
-        draft = multi.draft(sizes, rng, family)
+        draft = multi.draft(MULTI_SIZES[size], rng)
     else:
         draft = _draft(family, SIZES[family, size], seed, rng)
     rate, cap = rates_and_caps(draft, rng)
@@ -79,10 +79,10 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
     process = demand_plan(family, plan.classes, seed, rng)
     tenants = demand.trace_days(seed, count) if family == "trace" else None
     lengths = _lengths(plan, tenants)
-    found: Sequence[Column]
+    found: Sequence[Candidate]
     if FAMILIES[family].coefficients == 2:
         found, pairs = engines.engines(plan, lengths, FAMILIES[family])
-        stated = engines.facts(plan, found)
+        stated = engines.facts(plan, found, FAMILIES[family])
     else:
         found, stated = _columns(plan, FAMILIES[family].contexts, exclusive), None
         pairs = [
@@ -125,7 +125,14 @@ def demand_plan(
     count, kind = len(classes), FAMILIES[family]
     if kind.days:
         tokens = tuple(request_class(name).tokens for name in classes)
-        return weekly(rng, tokens, kind.days, log_sd=kind.lengths_log_sd, bursty=kind.bursty)
+        return weekly(
+            rng,
+            tokens,
+            kind.days,
+            log_sd=kind.lengths_log_sd,
+            lengths_time_min=kind.lengths_time_min,
+            bursty=kind.bursty,
+        )
     if family == "grw":
         return demand.walk(rng, count, (0.02, 0.05, 0.03, 0.01, 0.04)[(seed - 1) % 5])
     if family == "warp":

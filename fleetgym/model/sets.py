@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 #: Sets of ours that come in packages of their own, and how each is installed.
 OWN_PACKAGES: Mapping[str, str] = {
     "fleet-v1": "pip install 'fleetgym[fleet-v1]'",
-    "fleet-v2": "pip install ./instances/fleet-v2 in a checkout (it is a preview)",
+    "fleet-v2": "pip install 'fleetgym[fleet-v2]'",
 }
 
 

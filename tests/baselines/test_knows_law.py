@@ -14,7 +14,7 @@ from fleetgym.model.instance import Instance
 
 def costs(agent: str, instance: Instance, scenario: fleetgym.Scenario, windows: int) -> list[float]:
     """Return what the first windows cost."""
-    env = gymnasium.make("fleetgym:preview/FleetAlloc-v1", instance=instance).unwrapped
+    env = gymnasium.make("fleetgym:FleetAlloc-v1", instance=instance).unwrapped
     player, view = fleetgym.make_agent(agent), fleetgym.View(instance)
     observation, info = env.reset(options={"scenario": scenario})
     view.update(info)

@@ -186,7 +186,7 @@ def test_every_key_follows_from_the_page(name: str, lead: int) -> None:
     page, fleet = Page(instance, read(f"{name}.scenarios")["scenarios"][0]), Fleet(played, day)
     envs = [
         gymnasium.make(f"fleetgym:{version}", instance=played)
-        for version in ("FleetAlloc-v0", "preview/FleetAlloc-v1")
+        for version in ("FleetAlloc-v0", "FleetAlloc-v1")
     ]
     seen = [env.reset(options={"scenario": day})[0] for env in envs]
     rng, action = np.random.default_rng(0), None

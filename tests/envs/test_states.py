@@ -144,7 +144,7 @@ def test_the_day_is_told(kind: str) -> None:
 
 def test_observations_are_in_the_order_of_their_space() -> None:
     """Single ones and batches, of both versions, and behind masks."""
-    for name in ("fleetgym:FleetAlloc-v0", "fleetgym:preview/FleetAlloc-v1"):
+    for name in ("fleetgym:FleetAlloc-v0", "fleetgym:FleetAlloc-v1"):
         env, batch = gymnasium.make(name, instance=OU), gymnasium.make_vec(name, instance=OU, num_envs=2)
         for one in (env, batch, made("single", OU, actions="discrete", mask_in_observation=True)):
             assert list(one.reset(seed=0)[0]) == list(one.observation_space)

@@ -17,10 +17,10 @@ from fleetgym.families.generate import families, generate, stored_scenarios
 from fleetgym.families.plans import request_class
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations import split
 from fleetgym.hardware.configurations.homogeneous import deployment_of
-from fleetgym.hardware.configurations.templates.split import LINKED, kv_gb, split_replica
 from fleetgym.hardware.performance import roofline
-from fleetgym.hardware.performance.replica import NodeType, Service
+from fleetgym.hardware.performance.coefficients import Deployment, Requests
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.dynamics.prices import PriceWalk
@@ -30,7 +30,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.lengths import LengthLaw
 from fleetgym.model.processes import PROFILE
 
-V1 = "fleetgym:preview/FleetAlloc-v1"
+V1 = "fleetgym:FleetAlloc-v1"
 FAMILIES = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split")
 
 
@@ -304,49 +304,80 @@ def test_changes_are_announced_one_window_ahead(made: dict[str, Instance]) -> No
 
 # -- split replicas
 
-SERVICE = Service(
-    model=catalog.model("Llama-3.1-8B"),
-    input_tokens=1155,
-    output_tokens=211,
-    prefill_slo_s=0.8,
-    decode_slo_s=0.03,
-)
-L40S, A100 = (NodeType(catalog.gpu(name), 1) for name in ("L40S", "A100-80GB"))
+OPTIONS = roofline.RooflineOptions(coefficients=2, context_limit=32768)
+CHAT = Requests(input_tokens=1155, output_tokens=211, error=0.03)
 
 
-def test_a_split_replica_serves_what_its_smaller_side_can() -> None:
-    """Throughput is the least of three; doubling the smaller side raises it, doubling the other one does not."""
-    one = split_replica(SERVICE, L40S, A100, (1, 1))
-    more = [split_replica(SERVICE, L40S, A100, ratio) for ratio in ((2, 1), (1, 2))]
-    assert one is not None
-    assert all(found is not None for found in more)
-    assert one.throughput_rps == min(one.prefill_rps, one.decode_rps, one.link_rps)
-    smaller = 0 if one.prefill_rps < one.decode_rps else 1
-    assert more[smaller].throughput_rps > one.throughput_rps == more[1 - smaller].throughput_rps
-    assert dict(more[0].gpus) == {"L40S": 2, "A100-80GB": 1}
+def node(gpu: str, gpus: int = 1, model: str = "Llama-3.1-8B") -> Deployment:
+    """Return a node of either side."""
+    return Deployment(
+        model=catalog.model(model), gpu=catalog.gpu(gpu), precision="fp16", tensor_parallel=gpus
+    )
 
 
-def test_the_first_token_waits_for_the_kv_cache() -> None:
+def columns_of(*nodes: Deployment, tpot_s: float = 0.05) -> dict[str, tuple[split.SplitColumn, object]]:
+    """Return split replicas of nodes for chat alone, with what they do to it."""
+    demand = split.SplitDemand(
+        lengths=(1155.0, 211.0), requests=lambda _: CHAT, tpot_s=tpot_s, first_s=0.8, longer=2.0
+    )
+    found, (row,) = split.split_columns(
+        {each: f"{each.gpu.name}-fp16" for each in nodes},
+        [demand],
+        {"L40S": 0.8, "A100-80GB": 1.4},
+        OPTIONS,
+        startup_windows=1,
+        storage_usd_per_gb_h=0.0,
+    )
+    return {column.configuration.id.partition("@")[2]: (column, row[k]) for k, column in enumerate(found)}
+
+
+def test_the_compute_row_is_the_prefill_nodes_time() -> None:
+    """A replica computes as many prompts as its prefill nodes do one by one, and serves as its decode nodes hold."""
+    found = columns_of(node("L40S"), node("A100-80GB"))
+    step = roofline.step_time(node("L40S"), OPTIONS, 1.0)
+    prompt_s = step.prompt_s + step.prefill_s * 1155 + step.attention_s * 1155 * 1155 * 2.0
+    for name, nodes in (("1x1xL40S+1x1xA100-80GB:split", (1, 1)), ("2x1xL40S+1x1xA100-80GB:split", (2, 1))):
+        column, pair = found[name]
+        work = pair.work_tflop.at(1155, 211)  # type: ignore[attr-defined]
+        assert column.configuration.compute_tflops / work == pytest.approx(nodes[0] / prompt_s, rel=1e-9)
+        assert column.configuration.max_concurrency == nodes[1] * column.at_once
+        assert {use.tier: use.gpus for use in column.configuration.uses} == {
+            "L40S-fp16": nodes[0],
+            "A100-80GB-fp16": nodes[1],
+        }
+
+
+def test_no_prompt_delays_the_tokens_and_their_limit_is_kept() -> None:
+    """At the limit of its engine, and at longer prompts, a decode node's step takes what is allowed, and no more."""
+    for limit_s in (0.03, 0.05):
+        column, pair = columns_of(node("A100-80GB"), tpot_s=limit_s)["1x1xA100-80GB+1x1xA100-80GB:split"]
+        token_s = pair.service_s.per_output_token  # type: ignore[attr-defined]
+        step = roofline.step_time(node("A100-80GB"), OPTIONS, float(column.at_once))
+        assert token_s == pytest.approx(step.per_output_token_s(column.at_once, 1155 + 211 / 2), rel=1e-12)
+        context = 2 * 1155 + 211 / 2
+        assert step.per_output_token_s(column.at_once, context) <= limit_s
+        more = roofline.step_time(node("A100-80GB"), OPTIONS, column.at_once + 1.0)
+        memory = roofline.capacity(node("A100-80GB"), OPTIONS).max_concurrency  # type: ignore[union-attr]
+        assert column.at_once == memory or more.per_output_token_s(column.at_once + 1, context) > limit_s
+
+
+def test_the_first_token_waits_for_the_kv_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transfer is part of the prefill time: bytes of the prompt's cache over the link's bandwidth."""
-    found = split_replica(SERVICE, L40S, A100, (1, 1))
-    slow = split_replica(SERVICE, L40S, A100, (1, 1), options=type(LINKED)(network_gb_per_s=1.0))
-    assert found is not None
-    assert slow is not None
-    gap = slow.prefill_s.at(1155, 211) - found.prefill_s.at(1155, 211)
-    assert gap == pytest.approx(kv_gb(SERVICE) * (1.0 - 1.0 / 12.5), rel=1e-9)
-    assert slow.link_rps == pytest.approx(1.0 / kv_gb(SERVICE))
+
+    def first_s() -> float:
+        pair = split.split_pair(node("L40S"), node("A100-80GB"), (1, 1), CHAT, 8.0, OPTIONS)
+        return pair.prefill_s.at(1155, 211)  # type: ignore[union-attr]
+
+    fast = first_s()
+    monkeypatch.setattr(split, "LINK_GB_PER_S", 1.0)
+    sent_gb = 1155 * catalog.model("Llama-3.1-8B").kv_bytes_per_token / 1e9
+    assert first_s() - fast == pytest.approx(sent_gb * (1.0 - 1.0 / 12.5), rel=1e-9)
 
 
 def test_a_side_that_cannot_serve_gives_nothing() -> None:
-    """A model that no single node of a side holds makes no split replica."""
-    big = Service(
-        model=catalog.model("Llama-3.1-70B"),
-        input_tokens=1155,
-        output_tokens=211,
-        prefill_slo_s=2,
-        decode_slo_s=0.05,
-    )
-    assert split_replica(big, L40S, A100, (1, 1)) is None
+    """A model that no node of a side holds makes no split replica; nor does a limit that no batch keeps."""
+    assert columns_of(node("L40S", 1, "Llama-3.1-70B"), node("A100-80GB", 1, "Llama-3.1-70B")) == {}
+    assert columns_of(node("L40S"), tpot_s=1e-4) == {}
 
 
 def test_split_instances_have_both_kinds(made: dict[str, Instance]) -> None:

@@ -1,4 +1,4 @@
-"""The preview fleet-v2 is as planned, small, and drawn from a secret; its card lists every file."""
+"""The set fleet-v2 is frozen, small, and drawn from a secret; its card lists every file."""
 
 from __future__ import annotations
 
@@ -17,25 +17,38 @@ from places import ROOT
 import fleetgym
 from fleetgym.families.generate import generate
 from fleetgym.files.documents import read_json
+from fleetgym.leaderboard.submission import suite_sha256
 from fleetgym.model.library import counts_as, entries, list_instances, list_tasks, with_law
 from tools import croissant
 from tools.make_instances import HEADLINE, Task, entry, main, manifest, pretty, tasks, write
 
 FOLDER = ROOT / "instances" / "fleet-v2"
+FROZEN = {
+    "dev": "d8956394984fd23577c8e29f7ff11ba56cf1470e05d927c556b999424305248c",
+    "test": "af88ad8a0917c288f5972daf64180f0197354be6e39eaf717c40a589f64e886d",
+    "sample": "960d3fac5c442d89539aa0d1189401c77735832748392b585c66a96b59d992de",
+}
 FIRST = [f"fleet-v2/dev/{family}-s-01" for family in HEADLINE]
 
 
-def test_it_is_planned() -> None:
-    """20 test and 8 dev instances a family are planned, with two scenarios each; the preview has the first of them."""
+@pytest.mark.parametrize(("split", "checksum"), FROZEN.items())
+def test_frozen_splits_do_not_change(split: str, checksum: str) -> None:
+    """Instances, scenarios, and their order are those of the day on which the set was frozen."""
+    assert suite_sha256(f"fleet-v2/{split}") == checksum
+
+
+def test_it_is_as_planned() -> None:
+    """20 test and 8 dev instances a family with two scenarios each; five of each are sampled, one of dev comes first."""
     for split, most in (("dev", 8), ("test", 20)):
-        planned = [task.stem for task in tasks(split)]
         assert Counter(task.family for task in tasks(split)) == dict.fromkeys(HEADLINE, most)
         names = list_instances(f"fleet-v2/{split}")
-        assert names == [name for name in planned if name in set(names)]
+        assert names == [task.stem for task in tasks(split)]
         assert len(list_tasks(f"fleet-v2/{split}")) == 2 * len(names)
-        assert {entries()[name].family for name in names} == set(HEADLINE)
     assert tuple(counts_as(FIRST[0])) == HEADLINE
-    assert len(list_tasks("fleet-v2/sample")) <= 60
+    assert list_tasks("fleet-v2/first") == [(name, 0) for name in FIRST]
+    sampled = list_tasks("fleet-v2/sample")
+    assert Counter(entries()[name].family for name, _ in sampled) == dict.fromkeys(HEADLINE, 5)
+    assert {(entries()[name].size, scenario) for name, scenario in sampled} == {("s", 0)}
 
 
 def test_the_manifest_is_what_the_tool_writes() -> None:
@@ -45,8 +58,8 @@ def test_the_manifest_is_what_the_tool_writes() -> None:
 
 
 def test_it_is_small() -> None:
-    """Below 10 MB."""
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 10_000_000
+    """Below 20 MB."""
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 20_000_000
 
 
 def test_the_tool_makes_it_from_a_secret(tmp_path: Path) -> None:

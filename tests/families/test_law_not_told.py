@@ -22,7 +22,7 @@ from fleetgym.model.instance_files import write_instance
 from fleetgym.model.library import with_law
 from fleetgym.model.processes import Dynamics, Process
 
-V1 = "fleetgym:preview/FleetAlloc-v1"
+V1 = "fleetgym:FleetAlloc-v1"
 HIDING = [name for name, family in families().items() if family.public is not None]
 
 
@@ -70,6 +70,29 @@ def test_the_public_part_depends_on_no_number_of_the_law(told: Instance, public:
     changed = told.replace(dynamics=other_law(told.dynamics, 1.01))
     assert changed.content_hash != told.content_hash
     assert public_part(changed)[0].content_hash == public.content_hash
+
+
+def test_the_public_part_tells_no_pool_s_own_supply() -> None:
+    """Drops and prices are drawn for each spot pool; agents are told the family's numbers, and tell no pool apart."""
+    told = generate("market", "s", 1001)
+    public, law = public_part(told)
+    assert law is not None
+    spot = [k for k, pool in enumerate(told.pools) if pool.market == "spot"]
+    for process, name in (
+        ("availability", "drops_per_day"),
+        ("prices", "ou_sd"),
+        ("prices", "jumps_per_day"),
+    ):
+        own, shown = (getattr(part, process).parameters[name] for part in (law, public.dynamics))
+        assert len({own[k] for k in spot}) == len(spot)
+        assert len({shown[k] for k in spot}) == 1
+        assert [own[k] for k in range(len(own)) if k not in spot] == [0.0] * (len(own) - len(spot))
+    drops = law.availability.parameters["drops_per_day"]
+    assert all(2.4 <= drops[k] <= 6.9 for k in spot)
+    changed = {"drops_per_day": tuple(1.01 * value for value in drops)}
+    other = Process(kind="warned-drops", parameters={**law.availability.parameters, **changed})
+    again = public_part(told.replace(dynamics=dataclasses.replace(law, availability=other)))[0]
+    assert again.content_hash == public.content_hash
 
 
 def test_the_fit_is_near_the_law() -> None:

@@ -18,7 +18,7 @@ IDS = docs.environment_ids()
 
 def test_every_environment_has_a_page() -> None:
     """All registered ids are documented."""
-    assert {"FleetAlloc-v0", "preview/FleetAlloc-v1"} <= set(IDS)
+    assert {"FleetAlloc-v0", "FleetAlloc-v1"} <= set(IDS)
     assert {docs.file_name(env_id) for env_id in IDS} <= set(docs.pages())
 
 

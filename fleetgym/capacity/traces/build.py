@@ -25,6 +25,7 @@ from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer, pool_ids
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
+from fleetgym.families import market
 from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.families.static import Columns, allocate, largest_load, restrict
 from fleetgym.families.text import six
@@ -217,16 +218,12 @@ def _data(
 
 def _dynamics(draft: parts.Draft) -> dict[str, Any]:
     constant: dict[str, Any] = {"kind": "constant", "parameters": {}}
-    availability = constant
-    if any(pool.market == "spot" for pool in draft.plan.pools):
-        drops = {key: float(value) for key, value in parts.fits()["drops"].items()}
-        per_day = [parts.DROPS_PER_DAY if p.market == "spot" else 0.0 for p in draft.plan.pools]
-        availability = {"kind": "drops", "parameters": {**drops, "drops_per_day": per_day, **parts.COPULA}}
+    spot = any(pool.market == "spot" for pool in draft.plan.pools)
     return {
         "demand": draft.demand.process,
         "tokens": draft.demand.tokens,
         "factors": constant,
-        "availability": availability,
+        "availability": market.drops(draft.plan.pools) if spot else constant,
         "prices": constant,
     }
 

@@ -336,9 +336,8 @@ def operating_point(
     layers: int,
     stages: int,
     options: ReplicaOptions = DEFAULT,
-    phase: Literal["decode", "both"] = "both",
 ) -> OperatingPoint:
-    """Return what decoding at full load takes on a node, beside prompts or alone.
+    """Return what decoding at full load takes on a node, beside prompts.
 
     Parameters
     ----------
@@ -352,15 +351,13 @@ def operating_point(
         Stages of the pipeline.
     options : ReplicaOptions
         Assumptions.
-    phase : {"decode", "both"}
-        Whether prompts are computed on the node too.
 
     Returns
     -------
     OperatingPoint
         With 0 requests per second where it cannot serve.
     """
-    rate, step_s = (v[layers - 1] for v in _by_layers(service, node, phase, stages, options))
+    rate, step_s = (v[layers - 1] for v in _by_layers(service, node, "both", stages, options))
     share = layers / service.model.layers
     batch = float(rate * service.output_tokens * step_s)
     free_gb = node.memory_gb * options.memory_share - node.gpus * options.reserve_gb

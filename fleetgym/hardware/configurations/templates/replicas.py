@@ -12,7 +12,6 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware.catalog import ModelType
 from fleetgym.hardware.configurations.templates.library import Library
 from fleetgym.hardware.configurations.templates.plans import Plan
-from fleetgym.hardware.configurations.templates.split import SplitReplica
 from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, Requests
 from fleetgym.hardware.performance.replica import (
     CALIBRATED,
@@ -145,7 +144,7 @@ def replica(library: Library, rank: int, options: ReplicaOptions = DEFAULT) -> R
 
 
 def configuration(
-    found: Replica | SplitReplica,
+    found: Replica,
     tiers: Mapping[str, str],
     *,
     max_replicas: int,
@@ -156,8 +155,8 @@ def configuration(
 
     Parameters
     ----------
-    found : Replica or SplitReplica
-        From `replica`, or from `fleetgym.hardware.configurations.templates.split`.
+    found : Replica
+        From `replica`.
     tiers : mapping
         GPU type to the id of the tier on which its GPUs are rented.
     max_replicas : int
@@ -187,6 +186,6 @@ def configuration(
     )
 
 
-def pair(found: Replica | SplitReplica, requests: Requests) -> PairPerformance:
+def pair(found: Replica, requests: Requests) -> PairPerformance:
     """Return how a template serves one workload's requests."""
     return requests.served(found.service_s, found.prefill_s, found.work_tflop, label="modelled")
