@@ -67,11 +67,12 @@ def drawn(windows: int) -> tuple[list[np.ndarray], list[list[np.ndarray]]]:
     return stored, redrawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("windows", [2016, 288])
 def test_deviations_of_tasks_correlate_as_independent_draws(windows: int) -> None:
-    """Dev and test together, weeks and days; one week under all of them would be found."""
+    """Dev and test together, weeks and days, by three looks at a level of 5 %; one week under all would be found."""
     stored, redrawn = drawn(windows)
-    assert min(p_values(stored, redrawn).values()) > 0.05
+    assert 3.0 * min(p_values(stored, redrawn).values()) > 0.05
     common = np.random.default_rng(0).standard_normal(stored[0].shape[1]) / stored[0].shape[1] ** 0.5
     shared = [rows + common for rows in stored]
     shared = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in shared]
