@@ -10,6 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
 from fleetgym import __version__
 from fleetgym.cli import main
 from fleetgym.cli.verbs import VERBS
@@ -43,7 +46,10 @@ html_theme_options = {
     "dark_css_variables": {"font-stack": "system-ui, sans-serif"},
 }
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+html_math_renderer = "mathml"
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_dmath_allow_space = myst_dmath_allow_digits = False  # so that "$290K" is money
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]
 nb_execution_mode = os.environ.get("FLEETGYM_NOTEBOOKS", "force")
@@ -114,7 +120,16 @@ def write_pages(app: Any) -> None:
     (HERE / "made" / "command-line.md").write_text("\n".join(parts), encoding="utf-8")
 
 
+def write_formula(translator: Any, node: Any) -> None:
+    """Write a formula as MathML, which browsers show without a script."""
+    display = "block" if node.tagname == "math_block" else "inline"
+    formula = convert(node.astext(), display=display)
+    translator.body.append(f'<div class="formula">{formula}</div>' if display == "block" else formula)
+    raise SkipNode
+
+
 def setup(app: Any) -> None:
-    """Connect the two steps above."""
+    """Connect the steps above."""
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("source-read", lead_inside)
     app.connect("builder-inited", write_pages)

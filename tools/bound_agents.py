@@ -359,19 +359,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--penalty", action="store_true", help=f"check the law instead, {BLOCK_DAYS} days at a time"
     )
     parser.add_argument("--cells", type=Path, default=Path("docs/data/bounds.jsonl"))
-    parser.add_argument("--page", action="store_true", help="write the page from finished cells")
+    parser.add_argument(
+        "--page", action="store_true", help="write the page from finished cells, compute nothing"
+    )
     call = parser.parse_args(argv)
     if not call.page:
         compute(call, call.agents or (PENALTY_AGENTS if call.penalty else AGENTS))
     done = read(call.cells)
     found = measured(done)
-    tables = bound_table(found), split_table(found), penalty_table(done, call.samples)
-    written = "\n".join(text for text in tables if len(text.splitlines()) > 2) or "Not computed yet.\n"
+    families = split_table(found), penalty_table(done, call.samples)
     if call.page:
-        PAGE.write_text(rewrite(PAGE, written), encoding="utf-8")
+        PAGE.write_text(rewrite(PAGE, _joined(families)), encoding="utf-8")
         UNKNOWN.write_text(unknown_csv(found), encoding="utf-8")
-    else:
-        print(written)
+    print(_joined((bound_table(found), *families)))
+
+
+def _joined(tables: Sequence[str]) -> str:
+    """Return the tables that have rows."""
+    return "\n".join(text for text in tables if len(text.splitlines()) > 2) or "Not computed yet.\n"
 
 
 if __name__ == "__main__":

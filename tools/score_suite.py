@@ -22,7 +22,7 @@ from pathlib import Path
 from fleetgym.cli.pictures import check_picture, new_figure, save_picture
 from fleetgym.cli.process import run_program
 from fleetgym.evaluation.results import Results, hash_jobs, read_results, read_timings, timings_path
-from fleetgym.evaluation.results_format import EpisodeResult, InstanceFacts
+from fleetgym.evaluation.results_format import InstanceFacts
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError
@@ -30,16 +30,13 @@ from fleetgym.files.markdown import BEGIN, END, rewrite, table
 from fleetgym.leaderboard.pages import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.leaderboard.submission import EPISODES
-from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers
 from fleetgym.model.library import entries, suites
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
-from fleetgym.scoring.explain import BUSY, KINDS, QUIET, SHORT
 from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
 from tools.family_statistics import FAMILIES, FamilyScores, write_scores
 from tools.make_instances import HEADLINE
-from tools.window_excess import excess
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Of the families' columns, of both sets.
@@ -106,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run = merged(complete)
     reference, rows = compared(run)
     about = played_tasks(run)
-    text = written(run, reference, rows, about, unfinished)
+    text = written(reference, rows, about, unfinished)
     scores = {about: family_scores(rows)}
     drawn: Rows = rows
     of, where = reference, about
@@ -216,7 +213,7 @@ def family_scores(rows: Rows) -> FamilyScores:
 # -- the page
 
 
-def written(run: Results, reference: str, rows: Rows, about: str, unfinished: Mapping[str, str]) -> str:
+def written(reference: str, rows: Rows, about: str, unfinished: Mapping[str, str]) -> str:
     """Return what the page says between its marks."""
     headline = make_table(rows)
     by_family = tables_by_family(rows)
@@ -237,22 +234,13 @@ with 95 % intervals over instances. **Agents share a rank if they do not differ 
 Percent above the reference. In bold: a family's lowest.
 
 {_families(headline, by_family)}
-{_unknown(headline)}### What the cost is made of
+### What the cost is made of
 
 Percent of the reference cost, headline families: rental; penalties for requests that are not served, late, or outside
 their SLOs on average; start-up fees; the rest (storage, delay). The last columns are shares of requests: those that
 violate their SLO, and those that are not served.
 
-{_breakdown(headline)}
-### When an agent costs more than the first
-
-Percent of the reference cost by which an agent costs more (+) or less (-) than `{headline.rows[0].key}`, headline
-families, by kind of window. Busy: demand, each request weighted with its unserved price, is above {BUSY:.0%} of
-the nominal; quiet: below {QUIET:.0%}; ordinary: all others. Short: some pool offers less than {SHORT:.0%} of its GPU
-limit; these windows are part of the first three columns too. The last three columns are means of an episode: changes of
-a slot's option, and replicas that were preempted or denied.
-
-{_excess(run, headline)}"""
+{_breakdown(headline)}"""
 
 
 def with_names(published: Collection[str], rows: Rows) -> Rows:
@@ -454,22 +442,6 @@ def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
     return table(["agent", *(f"`{family}`" for family in by_family)], [*rows, winners])
 
 
-def _unknown(found: Table) -> str:
-    """Return the section of what nobody can know, if it was measured for one of the families."""
-    if not found.unknown_percent:
-        return ""
-    head, *lines = unknown_numbers(found)
-    names = [f"({lines[0][0]})", *(f"`{line[0]}`" for line in lines[1:])]
-    rows = [[name, *map(number, line[1:])] for name, line in zip(names, lines, strict=True)]
-    heads = (f"`{str(name).removesuffix('_percent')}`" for name in head[1:])
-    return f"""### What nobody can know
-
-{CAPTION} [Bounds](bounds.md) has the proof and the figures.
-
-{table(["agent", *heads], rows)}
-"""
-
-
 def _breakdown(found: Table) -> str:
     rows = []
     for row in found.rows:
@@ -478,28 +450,6 @@ def _breakdown(found: Table) -> str:
         shares = [*shown, other, row.miss_share, row.unserved_share]
         rows.append([f"`{row.key}`", *(number(100.0 * share) for share in shares)])
     return table(["agent", *TERMS, "other", "SLO violations, %", "unserved, %"], rows)
-
-
-def _excess(run: Results, found: Table) -> str:
-    leader = found.rows[0]
-    best = {played.task: played.best_usd for played in leader.tasks if played.family in found.scored}
-    more = excess(run, leader.key, best, found.counts_as)
-    rows = []
-    for row in found.rows:
-        mine = [e for e in run.episodes if e.agent == row.key and e.task in best]
-        days = [math.fsum(values) / len(mine) for values in _counts(mine)]
-        shares = [f"{more[row.key][kind]:+.1f}" for kind in KINDS]
-        rows.append([f"`{row.key}`", *shares, *(number(value, 0) for value in days)])
-    return table(["agent", *KINDS, "changes", "preempted", "denied"], rows)
-
-
-def _counts(episodes: Sequence[EpisodeResult]) -> list[list[int]]:
-    """Return changes of options after the first window, replicas lost and replicas denied, of each episode."""
-    return [
-        [sum(window > 0 for window, _, _ in e.actions) for e in episodes],
-        [e.lost for e in episodes],
-        [e.denied for e in episodes],
-    ]
 
 
 if __name__ == "__main__":

@@ -128,22 +128,30 @@ def _board(board: Board, links: _Links | None) -> dict[str, Any]:
         return (lambda key: links.row(key, f"{folder}/{key}.json.gz")) if links else None
 
     sample = samples().get(board.suite)
+    has_ranked = bool(board.season or board.open_rows)
+    best_known_title = f"{board.suite}: best-known costs"
     certified = columns(board, board.certified, to("verified"))
     ranked = fresh_columns(board, to(f"fresh/{board.season}")) if board.season else []
+    ranked_part = _part(f"{board.suite}: ranked, fresh tasks", board.fresh, board.fresh_records, ranked)
+    certified_part = _part(
+        f"{board.suite}: certified costs", board.certified, board.certified_records, certified
+    )
+    contents = [("ranked", ranked_part["title"])] if has_ranked else []
+    contents += [("certified costs", certified_part["title"]), ("best-known costs", best_known_title)]
     return {
         "suite": board.suite,
+        "contents": contents,
+        "has_ranked": has_ranked,
         "season": board.season,
         "release": board.release,
         "is_frozen": board.is_frozen,
         "newer": board.newer,
         "which": f" ({sample.about})" if sample else "",
         "open": _open(board),
-        "ranked": _part(f"{board.suite}: ranked, fresh tasks", board.fresh, board.fresh_records, ranked),
-        "certified": _part(
-            f"{board.suite}: certified costs", board.certified, board.certified_records, certified
-        ),
+        "ranked": ranked_part,
+        "certified": certified_part,
         "unknown": _unknown(board.certified, board.certified_records),
-        "best_known_title": f"{board.suite}: best-known costs",
+        "best_known_title": best_known_title,
         "history": history(board),
     }
 

@@ -22,7 +22,7 @@ from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_claims, c
 from fleetgym.leaderboard.registers import Registers, Release, Season, read_registers, read_releases
 from fleetgym.leaderboard.season import published_best_known
 from fleetgym.leaderboard.submission import is_submission_id
-from fleetgym.model.library import find_entry, task_name
+from fleetgym.model.library import find_entry, samples, task_name
 from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
 from fleetgym.scoring.score import percent, percents, scored_families
 from fleetgym.scoring.statistics import Cluster, FamilyMean
@@ -164,7 +164,9 @@ def _folders(board: str | os.PathLike[str]) -> list[str]:
 
 
 def make_boards(board: str | os.PathLike[str], release: str | None = None) -> list[Board]:
-    """Return one leaderboard per suite that somebody has submitted to: of the newest set first, ranked ones first.
+    """Return one leaderboard per suite that somebody has submitted to.
+
+    Suites of the newest set come first. Within a set the sample comes first, since all agents play it.
 
     Parameters
     ----------
@@ -186,7 +188,7 @@ def make_boards(board: str | os.PathLike[str], release: str | None = None) -> li
     ranked = {season.suite for season in registers.seasons if _has_rows(season.name, fresh)}
     suites = sorted(
         {record.suite for record in replayed},
-        key=lambda suite: (suite.partition("/")[0], suite in ranked, suite),
+        key=lambda suite: (suite.partition("/")[0], suite in samples(), suite in ranked, suite),
         reverse=True,
     )
     if release is not None:

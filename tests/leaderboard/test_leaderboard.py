@@ -32,7 +32,7 @@ from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, public_tasks, shift, unverified
 from fleetgym.leaderboard.verify import verify
-from fleetgym.model.library import list_tasks, task_name
+from fleetgym.model.library import list_tasks, samples, task_name
 from fleetgym.model.sets import ENVIRONMENT_VARIABLE, instances_folder
 from fleetgym.scoring.best_known import BestKnownSet, best_known_path, read_best_known
 from fleetgym.scoring.score import percents, score
@@ -764,5 +764,8 @@ def test_the_projects_own_leaderboard() -> None:
     own = ROOT / "leaderboard"
     boards = make_boards(own)
     assert boards[0].is_frozen
+    assert boards[0].suite in samples(), "the first table is the set to report"
+    sets = [board.suite.partition("/")[0] for board in boards]
+    assert sets == sorted(sets, reverse=True), "the newest set comes first"
     readme = (own / "README.md").read_text(encoding="utf-8")
     assert with_tables(readme, boards) == readme, "run `fleetgym leaderboard`"

@@ -81,7 +81,6 @@ NEEDS = {
 }
 FORMULAS = (
     "docs/laws.md",
-    "docs/model.md",
     "docs/bounds.md",
     "docs/scores.md",
     "docs/index.md",

@@ -14,7 +14,7 @@ from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.markdown import BEGIN, END, between_marks
 from fleetgym.scoring.explain import kinds_of_windows
-from tools import family_pages, family_statistics, score_suite, window_excess
+from tools import family_pages, family_statistics, score_suite
 
 TASKS = [f"fleet-v1/test/{name}" for name in ("ou-s-201", "ou-s-202", "drop-s-201", "drop-s-202")]
 AGENTS = ("hold", "autoscale", "random")
@@ -71,7 +71,7 @@ def cells(text: str, heading: str, agent: str) -> list[str]:
 
 
 def test_what_the_tables_of_the_page_say(files: list[Path], tmp_path: Path) -> None:
-    """The lowest in bold, costs that add up to the ratio, and what was done, counted from the episodes."""
+    """The lowest in bold, and costs that add up to the ratio."""
     text = written(files, tmp_path)
     run = score_suite.merged([read_results(path) for path in files])
     _, rows = score_suite.compared(run)
@@ -86,14 +86,9 @@ def test_what_the_tables_of_the_page_say(files: list[Path], tmp_path: Path) -> N
     best = [min(AGENTS, key=lambda agent, of=family: means[agent][of]) for family in by_family]
     assert winners == f"| winner | {' | '.join(f'`{agent}`' for agent in best)} |"
     for agent in AGENTS:
-        episodes = [episode for episode in run.episodes if episode.agent == agent]
         terms = [float(cell.replace(",", "")) for cell in cells(text, "What the cost is made of", agent)[:6]]
         ratio = 100.0 * np.mean([task.ratio for task in rows[agent]])
         assert sum(terms) == pytest.approx(ratio, abs=6 * 0.05)
-        changes = [sum(window > 0 for window, _, _ in episode.actions) for episode in episodes]
-        done = [changes, [episode.lost for episode in episodes], [episode.denied for episode in episodes]]
-        found = cells(text, "When an agent costs more than the first", agent)[-3:]
-        assert found == [f"{np.mean(counts):,.0f}" for counts in done]
 
 
 def test_without_best_known_costs_agents_are_compared_with_the_cheapest(
@@ -177,23 +172,8 @@ def test_runs_that_do_not_belong_together_are_refused(files: list[Path]) -> None
         score_suite.merged([runs[0], changed])
 
 
-def test_windows_of_each_kind_add_up(files: list[Path]) -> None:
-    """Busy, ordinary and quiet windows are all windows; the differences in them are the difference of the episodes."""
-    whole = score_suite.merged([read_results(path) for path in files[:2]])
-    run = score_suite.restricted(whole, {(name, 0) for name in TASKS[:3]})  # two of `ou`, one of `drop`
-    cost = {(e.agent, e.instance): e.cost_usd for e in run.episodes}
-    best = {(name, 0): 0.8 * cost["hold", name] for name in TASKS[:3]}
-    found = window_excess.excess(run, "hold", best, {"ou": "ou", "drop": "drop"})
-    assert set(found["hold"].values()) == {0.0}
-    more = [100.0 * (cost["autoscale", n] - cost["hold", n]) / best[n, 0] for n in TASKS[:3]]
-    parts = [found["autoscale"][kind] for kind in ("busy", "ordinary", "quiet")]
-    assert sum(parts) == pytest.approx(((more[0] + more[1]) / 2 + more[2]) / 2)
-    one = window_excess.excess(
-        run, "hold", best, {"ou": "both", "drop": "both"}
-    )  # merged: instances count alike
-    assert sum(one["autoscale"][kind] for kind in ("busy", "ordinary", "quiet")) == pytest.approx(
-        sum(more) / 3
-    )
+def test_windows_of_each_kind_are_all_windows() -> None:
+    """A window is busy, ordinary or quiet; it is short only where pools drop."""
     kinds = kinds_of_windows(TASKS[2], 0)
     assert np.array_equal(kinds["busy"] + kinds["ordinary"] + kinds["quiet"], np.ones(288))
     assert kinds["short"].any()

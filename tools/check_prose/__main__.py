@@ -67,7 +67,7 @@ def paragraphs(text: str) -> Iterator[str]:
     >>> list(paragraphs("# Title\nOne\nline.\n\n- An [item](x.md).\n- Another.\n"))
     ['One line.', 'An item.', 'Another.']
     """
-    text = re.sub(r"(?s)```.*?```|<!--.*?-->", "\n\n", text)
+    text = re.sub(r"(?s)```.*?```|\$\$.*?\$\$|<!--.*?-->", "\n\n", text)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     part: list[str] = []
