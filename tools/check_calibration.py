@@ -385,9 +385,7 @@ def _by_gpu(points: pd.DataFrame) -> tuple[list[list[str]], list[float], list[fl
         for phase in ("decode", "prefill"):
             part = here[here.phase == phase]
             trend = part[["held", "former"]].median() / of_h100.loc[phase]
-            near = {tp: _near(part[part.tp == tp].held) for tp in sorted(set(part.tp))}
-            cells += [f"{trend.former:.2f}", f"**{trend.held:.2f}**", f"{100 * _near(part.held):.0f} %"]
-            cells.append(" ".join(f"{100 * share:.0f}" for share in near.values()))
+            cells += [f"{trend.former:.2f}", f"{trend.held:.2f}", f"{100 * _near(part.held):.0f} %"]
             trends.append(float(trend.held))
             shares.append(_near(part.held))
         rows.append(cells)
@@ -403,12 +401,6 @@ def _by(frames: Mapping[str, pd.DataFrame], by: pd.Series, what: str) -> list[li
         if counted:
             rows.append([str(key), str(counted), *(_error(f.loc[here, what]) for f in frames.values())])
     return rows
-
-
-def _load(runs: pd.DataFrame) -> pd.Series:
-    """Return how many requests are at once, as a class that sorts."""
-    bins = pd.cut(runs.concurrency, [0, 4, 16, 64, np.inf], labels=["1 to 4", "5 to 16", "17 to 64", "more"])
-    return bins.astype(str)
 
 
 #: Machines of Helix, one GPU each, and the catalogue's names.
@@ -489,7 +481,7 @@ def page(points: pd.DataFrame, runs: pd.DataFrame, left_out: pd.DataFrame, folde
     verdicts = [
         _verdict(
             "median over each GPU type, relative to H100",
-            ".85 to 1.15",
+            "0.85 to 1.15",
             f"{low:.2f} to {high:.2f}",
             low >= 0.85 and high <= 1.15,
         ),
@@ -520,24 +512,14 @@ def page(points: pd.DataFrame, runs: pd.DataFrame, left_out: pd.DataFrame, folde
             [
                 "GPU",
                 "points",
-                *(
-                    f"{p}, {w}"
-                    for p in ("token", "prompt")
-                    for w in ("version 1", "version 2", "near", "near by TP")
-                ),
+                *(f"{p}, {w}" for p in ("token", "prompt") for w in ("version 1", "version 2", "near")),
             ],
             by_gpu,
         ),
         "## Runs of engines",
         ENGINE_TEXT,
         "Time per output token:",
-        table(
-            ["", *head],
-            _by(frames, kind, "TPOT")
-            + _by(frames, sets, "TPOT")
-            + _by(frames, "TP " + runs.tp.astype(str), "TPOT")
-            + _by(frames, _load(runs) + " at once", "TPOT"),
-        ),
+        table(["", *head], _by(frames, kind, "TPOT") + _by(frames, sets, "TPOT")),
         f"Time to the first token, at most {ALONE} requests at once:",
         table(["", *head], _by(frames, kind, "TTFT") + _by(frames, sets, "TTFT")),
         RATE_TEXT.format(n=len(rate), low=rate.quantile(0.1), middle=rate.median(), high=rate.quantile(0.9)),
@@ -548,12 +530,7 @@ def page(points: pd.DataFrame, runs: pd.DataFrame, left_out: pd.DataFrame, folde
         SPREAD_TEXT,
         table(["models", "sets", "a, time per output token", "a, requests per second"], _spread_rows(runs)),
         "## What is left out",
-        LEFT_TEXT,
-        table(
-            [*SET, "runs"],
-            [[*map(str, key), str(len(rows))] for key, rows in left_out.groupby(SET)],
-            len(SET),
-        ),
+        LEFT_TEXT.format(runs=len(left_out), sets=left_out.groupby(SET).ngroups),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in sections)
 
@@ -581,7 +558,7 @@ Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out* means: each pair of mode
 constants that the other pairs gave."""
 GPU_TEXT = """Modelled over measured operators, medians by GPU type relative to the H100's. A point is a step of 1
 to 128 sequences of 1,024 or 4,096 tokens, or a prompt of 512 to 8,192. *Near*: the share of points within 30 % of
-their GPU's median, and by TP 1, 2, 4, 8. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4. Where the
+their GPU's median. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4. Where the
 tables lack something, as 8 bits on an A100, the constants are those that fit all GPU types together. Dense weights
 of 4 bits take the slow-down of 8, since none were measured."""
 ENGINE_TEXT = """Mean absolute error, and in brackets the median of modelled over measured. Version 1 was fitted to
@@ -597,9 +574,8 @@ in the table above. Plans call these *extrapolated*."""
 SPREAD_TEXT = """How much slower than the model of `fleetgym.hardware.performance.replica`, which [Coral's
 reproduction](reproduce-coral.md) uses, are n GPUs, as n^-a? The slope is taken within runs of one set, lengths and
 load. The 95 % interval resamples sets. H100 and H200 with NVLink."""
-LEFT_TEXT = """Sets of runs of which one would need more than the GPU's datasheet has: their prompts were cached,
-or their cache has 8 bits.
-One more set is left out: an engine that took 30 ms a step at any load."""
+LEFT_TEXT = """{runs} runs in {sets} sets, of which a run would need more than the GPU's datasheet has: their prompts
+were cached, or their cache has 8 bits. One more set is left out: an engine that took 30 ms a step at any load."""
 
 
 def rates_csv(found: Mapping[str, np.ndarray]) -> bytes:

@@ -65,9 +65,9 @@ def _check_against(runs: Sequence[Results], arguments: argparse.Namespace) -> No
     if arguments.against not in names:
         raise FleetgymError(
             f"no episode of {arguments.against!r} in {', '.join(arguments.results)} (agents: {', '.join(names)}); "
-            f"play it on the same tasks, and name its file too:\n  fleetgym evaluate {arguments.against} "
-            f"--suite {runs[0].header.suite} --out other.jsonl\n  fleetgym explain {' '.join(arguments.results)} "
-            f"other.jsonl --against {arguments.against}"
+            f"play it on the same tasks by `fleetgym evaluate {arguments.against} --suite {runs[0].header.suite} "
+            f"--out other.jsonl`, then name its file too: `fleetgym explain {' '.join(arguments.results)} "
+            f"other.jsonl --against {arguments.against}`"
         )
 
 

@@ -39,25 +39,28 @@ class ProgressBar:
         self.stream = sys.stderr if stream is None else stream
         self.is_drawn = self.stream.isatty()
         self._begin = self._told = time.monotonic()
-        self._kept: int | None = None
+        self._first: tuple[float, float] | None = None  # when the first call came, and its share
 
     def __call__(self, done: int, total: int, share: float | None = None) -> None:
-        """Draw the bar, or write a line if it is time for one; `share` of the work is done, by default done / total."""
+        """Draw the bar, or write a line if it is time for one; `share` of the work is done, by default done / total.
+
+        What came before the first call tells nothing of the pace: kernels were compiled, or an earlier run did it.
+        """
         share = done / total if share is None else share
-        if self._kept is None:
-            self._kept = done - 1  # episodes of an earlier run took no time in this one
         now = time.monotonic()
-        spent_s = now - self._begin
-        left_s = spent_s * (1.0 - share) / (share * (done - self._kept) / done)
+        if self._first is None:
+            self._first = now, share
+        since, begun = self._first
+        left = f", {clock((now - since) * (1.0 - share) / (share - begun))} left" if share > begun else ""
         if not self.is_drawn:
             if now - self._told >= _EVERY_S and done < total:
                 self._told = now
-                self.stream.write(f"fleetgym: {self.what}: {done} of {total}, {clock(left_s)} left\n")
+                self.stream.write(f"fleetgym: {self.what}: {done} of {total}{left}\n")
                 self.stream.flush()
             return
         filled = _WIDTH * done // total
         bar = "#" * filled + "." * (_WIDTH - filled)
-        self.stream.write(f"\r{self.what} [{bar}] {done}/{total}  {clock(left_s)} left \x1b[K")
+        self.stream.write(f"\r{self.what} [{bar}] {done}/{total}{left} \x1b[K")
         if done == total:
-            self.stream.write(f"\r{self.what}: {total} episodes in {clock(spent_s)}\x1b[K\n")
+            self.stream.write(f"\r{self.what}: {total} in {clock(now - self._begin)}\x1b[K\n")
         self.stream.flush()

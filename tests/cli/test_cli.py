@@ -380,12 +380,12 @@ def test_progress_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     bar = ProgressBar("playing", file)
     for done in range(1, 11):
-        now = 12.0 * done
+        now = 600.0 + 12.0 * done  # the first one waited for ten minutes of compiling
         bar(done, 10)
     assert file.getvalue().splitlines() == [
-        "fleetgym: playing: 3 of 10, 1:24 left",
-        "fleetgym: playing: 6 of 10, 0:48 left",
-        "fleetgym: playing: 9 of 10, 0:12 left",
+        "fleetgym: playing: 1 of 10",
+        "fleetgym: playing: 4 of 10, 1:12 left",
+        "fleetgym: playing: 7 of 10, 0:36 left",
     ]
 
 
