@@ -378,7 +378,7 @@ def _speedup(m: Estimates) -> Claim:
     )
     verdict = _word(times > 260)
     if verdict == FAILS and proven.mean < 100.0:
-        verdict = f"{OPEN}: DM stops sooner here than there; the plan is dearer"
+        verdict = f"{OPEN}: DM stops sooner here than there; its plan costs more"
     return Claim("abstract", "Over 260x speedup at (20,20,20)", evidence, verdict)
 
 

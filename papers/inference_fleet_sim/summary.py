@@ -192,7 +192,7 @@ def _disaggregation(cells: Cells) -> Verdict:
     load = max(max(r["load"]) for r in rows)
     saves = costs[best] < whole
     return (
-        "7. Disaggregation saves 35 to 46 %, with the dear GPU on decode and the cheap one on prefill",
+        "7. Disaggregation saves 35 to 46 %, with the expensive GPU on decode and the cheap one on prefill",
         _verdict(saves, best == ("A100-80GB", "H100-80GB")),
         f"the published fleets carry up to {load:.1f} times their capacity once prompts need compute and decoding"
         f" its context; of those, sized to stand, the cheapest is {best[0]} prefill + {best[1]} decode at"
