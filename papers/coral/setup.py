@@ -22,7 +22,7 @@ GPUS = {
 }
 #: AWS's g6.xlarge, recalled: no price list at hand has an L4 at a region of the paper. Ratios do not depend on it.
 L4_USD_PER_H = 0.8048
-#: AWS US-East-2, AP-Northeast-2, GCP US-Central-1. Assumed: the second is as much more expensive as AWS's H100 in Tokyo.
+#: AWS US-East-2, AP-Northeast-2, GCP US-Central-1. Assumed: the second costs as much more as AWS's H100 in Tokyo.
 REGIONS = {"us-east-2": 1.0, "ap-northeast-2": 1.25, "us-central-1": 1.1}
 NODE_SIZES = (1, 2, 4, 8)
 #: Mean lengths: the Azure traces of 2023; ShareGPT stands in for BurstGPT.
