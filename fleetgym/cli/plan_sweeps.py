@@ -132,7 +132,9 @@ def in_the_way(instance: Instance, gpu: str, chosen: dict[str, Any], alone: dict
         why.append("nothing but that: it is about as good")
     if ratio >= 1.0:
         return f"{gpu} alone costs {ratio:.2f} times as much, penalties included: {'; '.join(why)}"
-    return f"{gpu} alone costs {ratio:.2f} times as much on these days, and more on those of the plan's choice"
+    return (
+        f"{gpu} alone costs {ratio:.2f} times as much on these days, and more on those of the plan's choice"
+    )
 
 
 def _configurations(instance: Instance, gpu: str) -> np.ndarray:

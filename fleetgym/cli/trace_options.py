@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from fleetgym.cli.options import AddVerb, add_number, add_own_files, add_seed
-from fleetgym.cli.words import by_name, names, numbers, of
+from fleetgym.cli.words import by_name, names, numbers, of, share
 from fleetgym.files import quantities as q
 from fleetgym.files.errors import FleetgymError
 
@@ -117,6 +117,12 @@ def add(verb: AddVerb) -> None:
     )
     p.add_argument(
         "--unsorted", dest="any_order", action="store_true", help="accept rows that are not in order of time"
+    )
+    p.add_argument(
+        "--skip-bad-rows",
+        type=share,
+        metavar="1%",
+        help="leave out rows that cannot be read, up to this share of all (default: the first is an error)",
     )
     p.add_argument(
         "--unpack-limit",

@@ -437,3 +437,41 @@ def test_whole_numbers_as_tables_write_them(tmp_path: Path) -> None:
     assert [offer.max_gpus for offer in listed.offers] == [16, None]
     with pytest.raises(DataError, match=r"max_gpus: expected a whole number from 1"):
         read_prices(write(tmp_path, "gpu,usd_per_gpu_h,max_gpus\nH100,2.5,16.5\n"))
+
+
+#: Line items of AWS's cost and usage report: kind, usage type, hours, cost, cost of a reservation, of a savings plan.
+BILL = [
+    ("Usage", "USE2-BoxUsage:p5.48xlarge", 10, 551.0, "", ""),
+    ("Usage", "USE2-SpotUsage:g6e.xlarge", 4, 2.8, "", ""),
+    ("DiscountedUsage", "USE2-BoxUsage:p4de.24xlarge", 24, 0.0, 400.0, ""),
+    ("SavingsPlanCoveredUsage", "USE2-BoxUsage:p5en.48xlarge", 2, 126.0, "", 88.0),
+    ("SavingsPlanNegation", "USE2-BoxUsage:p5en.48xlarge", 2, -126.0, "", ""),
+    ("Usage", "USE2-EBS:VolumeUsage.gp3", 100, 8.0, "", ""),
+    ("Tax", "", "", 31.0, "", ""),
+]
+CUR = {
+    1: "lineItem/LineItemType,lineItem/UsageType,lineItem/UsageAmount,lineItem/UnblendedCost,reservation/EffectiveCost,"
+    "savingsPlan/SavingsPlanEffectiveCost,product/regionCode,lineItem/UsageStartDate,pricing/LeaseContractLength",
+    2: "line_item_line_item_type,line_item_usage_type,line_item_usage_amount,line_item_unblended_cost,"
+    "reservation_effective_cost,savings_plan_savings_plan_effective_cost,product_region_code,"
+    "line_item_usage_start_date,pricing_lease_contract_length",
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_bill_of_aws_is_a_price_list(version: int, tmp_path: Path) -> None:
+    """Hours of machines at what they were billed; everything else is left out, and told."""
+    path = tmp_path / "cur.csv"
+    rows = [",".join(map(str, (*item, "us-east-2", "2026-03-01T00:00:00Z", "1yr"))) for item in BILL]
+    path.write_text("\n".join([CUR[version], *rows]) + "\n")
+    found = read_prices(path)
+    assert {
+        (o.gpu, o.market, round(o.usd_per_gpu_h, 4), o.gpus_per_node, o.term_days) for o in found.offers
+    } == {
+        ("H100", "on-demand", 6.8875, 8, None),
+        ("L40S", "spot", 0.7, 1, None),
+        ("A100-80GB", "reserved", 2.0833, 8, 365),
+        ("H200", "reserved", 5.5, 8, None),
+    }
+    assert {o.region for o in found.offers} == {"us-east-2"}
+    assert any("3 rows left out because they are no hours of a machine" in note for note in found.notes)

@@ -26,6 +26,11 @@ COLUMN_NAMES = {
         "created",
         "datetime",
         "ts",
+        "start",
+        "started_at",
+        "starting_at",
+        "time_generated",
+        "logging_time",
     ),
     "input": (
         "context_tokens",
@@ -41,6 +46,8 @@ COLUMN_NAMES = {
         "input_token_count",
         "prompt_token_count",
         "llm.token_count.prompt",
+        "input_tokens_count",
+        "uncached_input_tokens",
     ),
     "output": (
         "generated_tokens",
@@ -55,10 +62,11 @@ COLUMN_NAMES = {
         "output_token_count",
         "completion_token_count",
         "llm.token_count.completion",
+        "candidates_token_count",
     ),
     "label": ("workload", "class", "label"),
     "model": ("model", "model_name", "gen_ai.request.model", "model_id", "ls_model_name"),
-    "count": ("num_requests", "num_model_requests", "request_count", "n_requests", "requests"),
+    "count": ("num_requests", "num_model_requests", "request_count", "n_requests", "requests", "invocations"),
     "status": ("status", "status_code", "state"),
     "error": ("error", "error_message"),
     "cached": (
@@ -77,6 +85,7 @@ COLUMN_NAMES = {
         "reasoning_tokens",
         "reasoning_output_tokens",
         "thinking_tokens",
+        "thoughts_token_count",
         "completion_tokens_details.reasoning_tokens",
         "output_tokens_details.reasoning_tokens",
     ),
@@ -90,12 +99,39 @@ COLUMN_NAMES = {
         "cached_response",
         "cache_status",
     ),
-    "sample": ("sample_rate", "sampling_rate", "sample_ratio", "sampling_ratio", "sampling_probability"),
-    "kind": (),  # of a row, where a format has others than calls of a model
+    "sample": (
+        "sample_rate",
+        "sampling_rate",
+        "sample_ratio",
+        "sampling_ratio",
+        "sampling_probability",
+        "sampling_percentage",
+        "sample_percentage",
+        "sampling_percent",
+        "sampling_fraction",
+        "sample_weight",
+        "sampling_weight",
+        "sampling_factor",
+        "weight",
+    ),
+    "kind": (  # of a row, where a file has others than calls of a model
+        "span_kind",
+        "openinference.span.kind",
+        "attributes.openinference.span.kind",
+        "span_attributes.type",
+        "meta.kind",
+        "run_type",
+    ),
+    "region": ("region", "aws_region", "cloud_region", "location", "datacenter", "availability_zone", "zone"),
 }
 _NEEDED = ("time", "input", "output")
 #: Of several columns of these, the one is taken whose name is listed first.
-_SEVERAL = ("label", "model", "status", "error", "cached", "created", "reasoning", "total", "answered")
+_SEVERAL = (
+    *("label", "model", "status", "error", "cached", "created", "reasoning", "total", "answered"),
+    *("sample", "kind", "region"),
+)
+#: Kinds of rows that call a model, of files that are of no known program.
+CALLS = ("llm", "generation", "chat", "completion", "text_completion", "generate_content", "embedding")
 #: Names of these may stand at the end of another name.
 _NESTED = ("time", "input", "output", "model", "cached", "created", "reasoning", "total")
 #: What a user calls a column that shall not be read.
@@ -315,7 +351,7 @@ class Layout:
     @property
     def unused(self) -> tuple[str, ...]:
         """The columns that are not read."""
-        used = set(self.columns.values())
+        used = {column for role, column in self.columns.items() if role != "region"}
         return tuple(name.strip() for k, name in enumerate(self.names) if k not in used)
 
     @property
@@ -347,7 +383,7 @@ class Layout:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\s._-]", "", name).lower()
+    return re.sub(r"\[UTC\]|[\s._-]", "", name, flags=re.IGNORECASE).lower()
 
 
 def _unit_of(name: str) -> tuple[str, str | None]:

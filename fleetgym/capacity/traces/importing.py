@@ -149,7 +149,8 @@ def import_trace(
         listed, slo = _offers(prices, gpus, region, caps or {}, own), without_words(slo)
         mine = tuple(o.model.name for o in own.models)
         source, models = Path(path).name, (*mine, *(candidate_models(models) or ())) or None
-        with read_trace(path, **reading) as trace:
+        regions = {offer.region for offer in listed.offers}
+        with read_trace(path, regions=regions, **reading) as trace:
             bound = bind(trace.pairs, trace.label_counts(), binds, models)
             if mine == models:  # no candidate of the catalogue was named
                 models = tuple(dict.fromkeys([*mine, *filter(None, bound.models)]))

@@ -98,7 +98,7 @@ def read_prices(path: StrPath, gpus: Sequence[str] | None = None, region: str | 
     path : path-like
         CSV, JSON, JSON Lines or Parquet, packed or not. A list of one's own has columns as in `COLUMN_NAMES`; of
         SkyPilot's catalogues, ``aws ec2 describe-spot-price-history``, Azure's retail prices, Lambda's instance
-        types, Vast.ai's offers and RunPod's GPU types the layouts are known.
+        types, Vast.ai's offers, RunPod's GPU types and AWS's cost and usage report the layouts are known.
         Prices are in USD, and may be 0 in a list of one's own, as of GPUs that are owned.
     gpus : sequence of str, optional
         Keep these GPU types only.
@@ -508,7 +508,88 @@ def _runpod(row: _Row) -> Iterator[tuple[Any, Offer]]:
             yield 0, _offer((gpu, 1), usd(column, row.fields[column]), market, "region-1")
 
 
+#: Columns of AWS's cost and usage report that are needed, and others that are used, in words; each of the two
+#: versions writes them in its way, see `_cur_layout`.
+_CUR_MARKS = (
+    *("line_item line_item_type", "line_item usage_type"),
+    *("line_item usage_amount", "line_item unblended_cost"),
+)
+_CUR_OTHERS = (
+    *("line_item usage_start_date", "line_item currency_code", "line_item availability_zone"),
+    *("product instance_type", "product region", "product region_code", "product operating_system"),
+    *("pricing lease_contract_length", "reservation effective_cost"),
+    "savings_plan savings_plan_effective_cost",
+)
+#: Line items that are hours of a machine: the market, and where their cost stands.
+_CUR_ITEMS = {
+    "Usage": ("on-demand", "line_item unblended_cost"),
+    "DiscountedUsage": ("reserved", "reservation effective_cost"),
+    "SavingsPlanCoveredUsage": ("reserved", "savings_plan savings_plan_effective_cost"),
+}
+
+
+def _cur_names(column: str) -> tuple[str, str]:
+    """Return how both versions of the report call a column.
+
+    Examples
+    --------
+    >>> _cur_names("line_item usage_amount"), _cur_names("product region")
+    (('lineItem/UsageAmount', 'line_item_usage_amount'), ('product/region', 'product_region'))
+    """
+    group, _, name = column.partition(" ")
+    words = [word.capitalize() for word in name.split("_")]
+    if group == "product":  # whose names begin small
+        words[0] = words[0].lower()
+    first, *rest = group.split("_")
+    return f"{first}{''.join(map(str.capitalize, rest))}/{''.join(words)}", f"{group}_{name}"
+
+
+def _cur_layout(version: int) -> _Layout:
+    called = {column: _cur_names(column)[version - 1] for column in (*_CUR_MARKS, *_CUR_OTHERS)}
+
+    def offers(row: _Row) -> Iterator[tuple[Any, Offer]]:
+        return _aws_bill(_Row(row.place, {c: row.fields[n] for c, n in called.items() if n in row.fields}))
+
+    return _Layout(
+        f"a cost and usage report of AWS, version {version}",
+        tuple(called[column] for column in _CUR_MARKS),
+        tuple(called[column] for column in _CUR_OTHERS),
+        offers,
+    )
+
+
+def _aws_bill(row: _Row) -> Iterator[tuple[Any, Offer]]:
+    """Yield what an hour of a machine was billed at, whichever way it was bought."""
+    kind, usage = row.text("line_item line_item_type"), row.text("line_item usage_type")
+    if kind not in _CUR_ITEMS:
+        raise _LeftOut("because they are no hours of a machine", kind)
+    bought = re.search(r"(?:^|-)(Box|Spot|Dedicated)Usage:(.+)$", usage)
+    if bought is None:
+        raise _LeftOut("because they are no hours of a machine", usage.partition(":")[0])
+    system = row.text("product operating_system")
+    if system not in ("", "Linux"):
+        raise _LeftOut("of another system than Linux", system)
+    if row.text("line_item currency_code") not in ("", "USD"):
+        raise FleetgymError(f"currency: prices are in USD, got {row.text('line_item currency_code')!r}")
+    found = _machine(row.text("product instance_type") or bought[2])
+    market, column = _CUR_ITEMS[kind]
+    market = "spot" if bought[1] == "Spot" else market
+    hours = usd("the usage amount", row.fields["line_item usage_amount"])
+    if not hours > 0.0 or not row.text(column):
+        raise _LeftOut("because they have no hours, or no cost of them", kind)
+    term = row.text("pricing lease_contract_length") if kind == "DiscountedUsage" else ""
+    place = next(
+        filter(None, map(row.text, ("line_item availability_zone", "product region_code", "product region"))),
+        "region-1",
+    )
+    price = usd(column, row.fields[column]) / hours
+    when = row.text("line_item usage_start_date")
+    yield when, _offer(found, price, market, place, days("the lease", term) if term else None)
+
+
 _LAYOUTS = (
+    _cur_layout(1),
+    _cur_layout(2),
     _Layout(
         "a catalogue of SkyPilot",
         ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"),

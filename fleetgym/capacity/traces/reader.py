@@ -11,7 +11,7 @@ import datetime
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -20,8 +20,8 @@ from fleetgym.capacity.traces.header import UNITS, Layout, expected_header, read
 from fleetgym.capacity.traces.rows import MAX_TOKENS, PREFIX_CACHE_TOKENS, ROW, Label, Parser
 from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.capacity.traces.tables import Files, Piece, open_tables
-from fleetgym.capacity.traces.times import Times, how_written
-from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.capacity.traces.times import Times, how_written, numbers
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.quantities import PREFIX_CACHE
 from fleetgym.hardware import catalog
 
@@ -33,6 +33,13 @@ _SELDOM_RPS = 0.1
 _NUMERIC = ("time", "input", "output", "cached", "created", "count", "reasoning", "total")
 _FEWEST_COUNTED = 20  # rows of a counter: a morning's rates may rise as often as that by chance
 _SELDOM_FALLS = 0.05  # of its steps: where what counts was started again
+_ABOUT_S = 600.0  # more or less than an hour, between two rows
+_LOOKED_AT = 10_000  # rows whose times may be those of totals
+_FEWEST_STEPS = 9
+#: In names of columns of tokens that are no amounts of a request, or are of parts that are counted.
+_NO_AMOUNT = re.compile(
+    "max|limit|per|rate|cost|price|usd|_id|time|first|latency|total|cache|budget", re.IGNORECASE
+)
 _SHOWN = 12  # names of columns in a note
 _SAMPLED = 1000  # rows in which names of models are looked for
 
@@ -159,6 +166,7 @@ class ReadOptions(TypedDict, total=False):
     any_order: bool
     unpack_gib: float | None
     prefix_cache_tokens: int
+    skip_bad_rows: float | None
 
 
 def read_trace(
@@ -173,6 +181,8 @@ def read_trace(
     any_order: bool = False,
     unpack_gib: float | None = None,
     prefix_cache_tokens: int = PREFIX_CACHE_TOKENS,
+    skip_bad_rows: float | None = None,
+    regions: Collection[str] = (),
 ) -> Trace:
     """Read and check a whole trace.
 
@@ -197,6 +207,10 @@ def read_trace(
         Most GiB that the file may unpack to, see `fleetgym.capacity.traces.source.Source`.
     prefix_cache_tokens : int
         Size of the prefix cache in which a trace with hashes of its prompts has its hits.
+    skip_bad_rows : float, optional
+        Share of the rows that may be unreadable, and is then left out; by default the first one is an error.
+    regions : collection of str
+        Regions of the prices: a trace of several of them is asked about.
 
     Returns
     -------
@@ -217,9 +231,10 @@ def read_trace(
     if last is not None and (since or until):
         raise FleetgymError("the last part of a trace, or from and to; give one of them")
     PREFIX_CACHE.read(prefix_cache_tokens, "prefix_cache_tokens")
-    table = open_tables(path, unpack_gib, expected=expected_header())
+    is_lenient = skip_bad_rows is not None
+    table = open_tables(path, unpack_gib, expected=expected_header(), pass_over=is_lenient)
     layout = read_layout(path, table.names, columns)
-    _ask_for_models(path, layout, unpack_gib)
+    noted = _look_at_unused(path, layout, unpack_gib, is_lenient, regions)
     trace, parser, before = Trace(), None, -(2**62)
     totals: list[np.ndarray] = []
     are_whole, seen = True, 0
@@ -234,7 +249,8 @@ def read_trace(
         if parser is None:
             first = piece.columns[layout.columns["time"]][0]
             times = how_written(first, time_unit, layout.unit, time_format)
-            parser = Parser(path, layout, times, prefix_cache_tokens)
+            faults: list[DataError] | None = [] if is_lenient else None
+            parser = Parser(path, layout, times, prefix_cache_tokens, faults)
             if times.is_clock:
                 numeric.discard(layout.columns["time"])
         seen += size
@@ -243,7 +259,7 @@ def read_trace(
         if "hashes" in layout.columns or (
             layout.format.ordered and not any_order and not isinstance(path, Files)
         ):
-            before = _check_order(path, piece, rows["time_ns"], before)
+            before = _check_order(path, piece, rows["time_ns"], before, np.flatnonzero(~parser.wrong))
         kept = np.ones(size, dtype=bool)
         for why, mask in out.items():
             count = int(rows["count"][mask].sum()) if parser.has_totals else int(mask.sum())
@@ -255,10 +271,15 @@ def read_trace(
             trace.append(rows[kept])
     if parser is None:
         fail(path, 2, "there is no request after the header")
+    unreadable = [*(table.passed_over or []), *(parser.passed_over or [])]
+    if skip_bad_rows is not None and unreadable:
+        trace.notes += (_skipped(path, unreadable, seen + len(table.passed_over or []), skip_bad_rows),)
     if totals:
         _append_totals(path, trace, np.concatenate(totals), parser, layout)
     if trace.num_rows == 0:
         fail(path, "all rows", f"none of {seen:,} rows is a request with output tokens that did not fail")
+    if not totals:
+        _check_totals(path, trace)
     trace.is_clock, trace.format = parser.times.is_clock, layout.format.name or None
     if "label" in layout.columns or "model" in layout.columns:
         trace.pairs = tuple(parser.codes)
@@ -271,33 +292,84 @@ def read_trace(
     if layout.unused:
         rest = len(layout.unused) - _SHOWN
         more = f" and {rest} more" if rest > 0 else ""
-        trace.notes += (f"columns that were not read: {', '.join(layout.unused[:_SHOWN])}{more}",)
+        trace.notes += (f"columns that were not read: {', '.join(layout.unused[:_SHOWN])}{more}", *noted)
     _ask_for_unit(path, trace, parser.times, are_whole)
     _cut(path, trace, since, until, length_ns)
     return trace
 
 
-def _ask_for_models(path: StrPath, layout: Layout, unpack_gib: float | None) -> None:
-    """Refuse a trace without a column of models, of which a column that is not read names models."""
+def _skipped(path: StrPath, faults: Sequence[DataError], rows: int, most: float) -> str:
+    """Return how many rows were left out since they cannot be read; raise where they are more than accepted."""
+    first = f"the first, {faults[0].path}: {faults[0].message}"
+    if len(faults) > most * rows:
+        fail(
+            path,
+            "all rows",
+            f"{len(faults):,} of {rows:,} rows ({len(faults) / rows:.2%}) cannot be read, more than the {most:.2%} of "
+            f"--skip-bad-rows; {first}",
+        )
+    return f"rows left out because they cannot be read: {len(faults):,} of {rows:,} ({len(faults) / rows:.2%}); {first}"
+
+
+def _look_at_unused(
+    path: StrPath, layout: Layout, unpack_gib: float | None, is_lenient: bool, regions: Collection[str]
+) -> tuple[str, ...]:
+    """Return what to know of columns that are not read; refuse those that would change the answer."""
     unused = [k for k, name in enumerate(layout.names) if name.strip() in layout.unused]
-    if "model" in layout.columns or "model" in layout.asked or not unused:
-        return
-    if not isinstance(path, Files) and not os.path.isfile(path):  # a pipe cannot be read twice
-        return
-    first = next(iter(open_tables(path, unpack_gib, expected=expected_header()).pieces(unused, set())), None)
+    if not unused or not (isinstance(path, Files) or os.path.isfile(path)):  # a pipe cannot be read twice
+        return ()
+    table = open_tables(path, unpack_gib, expected=expected_header(), pass_over=is_lenient)
+    first = next(iter(table.pieces(unused, set())), None)
     if first is None:
-        return
+        return ()
+    counted = []
     for k in unused:
-        texts = {str(entry).strip() for entry in first.columns[k][:_SAMPLED] if isinstance(entry, str)} - {""}
-        known = sorted(text for text in texts if _is_model(text))
-        if known and 2 * len(known) >= len(texts):
-            name = layout.names[k].strip()
-            fail(
-                path,
-                1,
-                f"the column {name!r} names models, such as {known[0]!r}, and is not read: say --columns model={name}, "
-                "or --columns model=none to leave it",
-            )
+        name, entries = layout.names[k].strip(), first.columns[k][:_SAMPLED]
+        texts = {str(entry).strip() for entry in entries if isinstance(entry, str)} - {""}
+        if "model" not in {*layout.columns, *layout.asked}:
+            _ask_for_models(path, name, texts)
+        if k == layout.columns.get("region") and "region" not in layout.asked:
+            _ask_for_regions(path, name, texts, regions)
+        amounts = numbers(entries)
+        mean = float(np.nan_to_num(amounts).mean()) if len(amounts) else 0.0
+        if mean > 0.0 and re.search("reason|think|thought", name, re.IGNORECASE):
+            _ask_for_reasoning(path, name, layout)
+        if mean > 0.0 and re.search("token", name, re.IGNORECASE) and not _NO_AMOUNT.search(name):
+            counted.append(f"{name} ({mean:,.0f} a row)")
+    return (f"tokens that are not counted: {', '.join(counted[:_SHOWN])}",) if counted else ()
+
+
+def _ask_for_models(path: StrPath, name: str, texts: set[str]) -> None:
+    known = sorted(text for text in texts if _is_model(text))
+    if known and 2 * len(known) >= len(texts):
+        fail(
+            path,
+            1,
+            f"the column {name!r} names models, such as {known[0]!r}, and is not read: say --columns model={name}, "
+            "or --columns model=none to leave it",
+        )
+
+
+def _ask_for_regions(path: StrPath, name: str, texts: set[str], regions: Collection[str]) -> None:
+    priced = sorted(text for text in texts if text in regions)
+    if len(texts) > 1 and priced:
+        fail(
+            path,
+            1,
+            f"the column {name!r} has {len(texts)} regions, and prices are of {priced[0]!r}, too: a plan serves every "
+            "request from the GPUs of any region. Import each region apart, with --region; or say --columns "
+            f"region=none to put them together, or label={name} to make workloads of them",
+        )
+
+
+def _ask_for_reasoning(path: StrPath, name: str, layout: Layout) -> None:
+    if "reasoning" not in {*layout.columns, *layout.asked}:
+        fail(
+            path,
+            1,
+            f"the column {name!r} may hold tokens of reasoning, and is not read: say --columns reasoning={name} to "
+            "add them to the output, or --columns reasoning=none if they are a part of it, or no tokens",
+        )
 
 
 def _is_model(text: str) -> bool:
@@ -310,17 +382,46 @@ def _is_model(text: str) -> bool:
     return True
 
 
-def _check_order(path: StrPath, piece: Piece, time_ns: np.ndarray, before: int) -> int:
-    """Return the last arrival; raise where one is earlier than the one before."""
+def _check_order(path: StrPath, piece: Piece, all_ns: np.ndarray, before: int, readable: np.ndarray) -> int:
+    """Return the last arrival of the rows that can be read; raise where one is earlier than the one before."""
+    time_ns = all_ns[readable]
+    if not len(time_ns):
+        return before
     earlier = np.flatnonzero(np.diff(time_ns, prepend=before) < 0)
     if earlier.size:
         fail(
             path,
-            piece.place(int(earlier[0])),
-            "earlier than the row before; sort the trace by time, or accept any order with --unsorted (any_order), "
-            "which a trace with hashes of its prompts cannot have",
+            piece.place(int(readable[earlier[0]])),
+            f"{_how_much_earlier(before, time_ns, int(earlier[0]))}, sort the trace by time, or accept any order with "
+            "--unsorted (any_order), which a trace with hashes of its prompts cannot have",
         )
     return int(time_ns[-1])
+
+
+def _how_much_earlier(before: int, time_ns: np.ndarray, row: int) -> str:
+    """Return how a time is before the last one; an hour is what clocks are put back."""
+    back_s = ((before if row == 0 else int(time_ns[row - 1])) - int(time_ns[row])) / 1e9
+    if abs(back_s - 3600.0) <= _ABOUT_S:
+        return (
+            "earlier than the row before by an hour, as when clocks are put back: write the times in UTC or with "
+            "their zone, else two hours lie on each other. If that is not it"
+        )
+    return "earlier than the row before"
+
+
+def _check_totals(path: StrPath, trace: Trace) -> None:
+    """Refuse rows that come as regularly as only totals of a period do, without saying how many requests they are."""
+    first = next(trace.chunks())[:_LOOKED_AT]
+    for label in np.unique(first["label"]):
+        of = first["time_ns"][first["label"] == label]
+        steps = np.diff(np.sort(of))
+        if len(steps) >= _FEWEST_STEPS and steps.min() == steps.max() >= 60 * 10**9:
+            fail(
+                path,
+                "all rows",
+                f"a row comes every {steps[0] / 1e9:g} s exactly, as totals of a period do: say which column has the "
+                "number of requests, as --columns count=NAME (a total of tokens alone does not tell it)",
+            )
 
 
 def _ask_for_unit(path: StrPath, trace: Trace, times: Times, are_whole: bool) -> None:

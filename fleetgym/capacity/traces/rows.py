@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.capacity.traces.header import HASH_BLOCK, Layout
-from fleetgym.capacity.traces.source import StrPath, fail
+from fleetgym.capacity.traces.header import CALLS, HASH_BLOCK, Layout
+from fleetgym.capacity.traces.source import StrPath, fail, fault
 from fleetgym.capacity.traces.tables import Piece
 from fleetgym.capacity.traces.times import Times, numbers
+from fleetgym.files.errors import DataError
 
 MAX_TOKENS = 10**7
 MAX_LABELS = 2**15 - 1
 _MAX_TOTAL = 10**12  # tokens of a row that stands for several requests
 _MAX_COUNT = 10**7
+_UNTOLD = 0.01  # of all tokens: more are asked about
 
 #: Tokens of the prefix cache, by default.
 PREFIX_CACHE_TOKENS = 10_000 * HASH_BLOCK
@@ -106,11 +108,14 @@ class Parser:
         layout: Layout,
         times: Times,
         prefix_cache_tokens: int = PREFIX_CACHE_TOKENS,
+        passed_over: list[DataError] | None = None,
     ):
+        self.passed_over = passed_over  # faults of rows that are left out; None: the first is an error
         self.path, self.layout, self.times = path, layout, times
         self.codes: dict[Label, int] = {}
         self.cache = PrefixCache(prefix_cache_tokens // layout.format.hash_block)
         self.bad: list[tuple[int, str]] = []  # the first bad row of each column, and why
+        self.wrong = np.zeros(0, dtype=bool)  # the rows of a piece that have an entry which cannot be read
         self.piece = Piece({}, lambda row: row)
 
     @property
@@ -138,6 +143,7 @@ class Parser:
         """Return a piece's rows, of dtype `ROW` or `TOTALS`, and masks of those that are no requests, by why."""
         self.piece, self.bad = piece, []
         time_ns, wrong, expected = self.times.read(self._entries("time"))
+        self.wrong = np.zeros(len(time_ns), dtype=bool)
         failed, others = self._failed(len(time_ns)), self._others(len(time_ns))
         self._reject(wrong & ~others, "time", expected)
         self._check_sample()
@@ -155,6 +161,7 @@ class Parser:
                 if role in self.layout.columns
             )
         tokens_out = tokens_out + self._apart(tokens_in, tokens_out, most, silent)
+        self._check_total(tokens_in, tokens_out, most, silent)
         columns = {
             "time_ns": time_ns,
             "input": tokens_in,
@@ -164,15 +171,19 @@ class Parser:
         }
         if self.has_totals:
             columns["count"] = count
-        if self.bad:
+        if self.bad and (self.passed_over is None or not self.wrong.any()):
             row, message = min(self.bad)
             fail(self.path, piece.place(row), message)
+        if self.wrong.any() and self.passed_over is not None:
+            row, message = min(self.bad)
+            faults = [fault(self.path, piece.place(row), message)]
+            self.passed_over += faults * int(self.wrong.sum())
         rows = np.empty(len(time_ns), dtype=TOTALS if self.has_totals else ROW)
         for name, values in columns.items():
             rows[name] = values
         empty = count == 0 if self.has_totals else np.zeros(len(time_ns), dtype=bool)
         untold = ~failed & ~others & ~answered & self._is_missing("output") & self._has_status(len(time_ns))
-        return rows, {
+        masks = {
             "no call": others & ~empty,
             "turned away": turned_away & ~others & ~empty,
             "failed": failed & ~turned_away & ~others & ~empty,
@@ -181,6 +192,7 @@ class Parser:
             "without output": ~failed & ~others & ~answered & ~untold & (tokens_out == 0) & ~empty,
             "": empty,
         }
+        return rows, {**{why: mask & ~self.wrong for why, mask in masks.items()}, "": empty | self.wrong}
 
     # -- fields to numbers
 
@@ -189,6 +201,7 @@ class Parser:
 
     def _reject(self, wrong: np.ndarray, role: str, expected: str) -> None:
         if wrong.any():
+            self.wrong |= wrong
             row = int(np.argmax(wrong))
             entry = self.piece.entry(row, self.layout.columns[role])
             found = "" if entry is None else str(entry).strip()
@@ -270,18 +283,42 @@ class Parser:
             )
         return np.zeros_like(tokens_out)
 
+    def _check_total(
+        self, tokens_in: np.ndarray, tokens_out: np.ndarray, most: int, silent: np.ndarray
+    ) -> None:
+        """Refuse rows of which a total says that there are more tokens than are read."""
+        if "total" not in self.layout.columns:
+            return
+        total = self._whole("total", "tokens", 3 * most, True)
+        more = (total - tokens_in - tokens_out) * ~silent
+        if "created" in self.layout.columns or "cached" in self.layout.columns:
+            return  # whether a total has them is not known
+        if more.sum() > _UNTOLD * total.sum():
+            row, name = int(np.argmax(more)), self.layout.name("total")
+            self.bad.append(
+                (
+                    row,
+                    f"{name!r} is {more[row]:,.0f} above the input and output tokens: if those are in a column that is "
+                    f"not read, name it (as --columns reasoning=NAME); --columns total=none leaves {name!r} unread",
+                )
+            )
+
     def _check_sample(self) -> None:
         """Refuse rows that say of themselves that they are a part of the requests only."""
         if "sample" in self.layout.columns:
             rate = numbers(self._entries("sample"))
-            told = "1, all requests: of a sample with the rate R, say --scale 1/R and --columns sample=none"
-            self._reject((rate != 1.0) & ~np.isnan(rate), "sample", told)
+            every = 100.0 if "perc" in self.layout.name("sample").lower() else 1.0
+            told = f"{every:g}, all requests: of a sample with the rate R, say --scale 1/R and --columns sample=none"
+            self._reject((rate != every) & ~np.isnan(rate), "sample", told)
 
     def _others(self, size: int) -> np.ndarray:
         """Return which rows are no calls of a model."""
         if "kind" not in self.layout.columns:
             return np.zeros(size, dtype=bool)
-        return self._by_value("kind", lambda text: text not in ("", *self.layout.format.calls))
+        if self.layout.format.calls:
+            return self._by_value("kind", lambda text: text not in ("", *self.layout.format.calls))
+        others = self._by_value("kind", lambda text: text not in CALLS)
+        return others if not others.all() else np.zeros(size, dtype=bool)  # the column says something else
 
     def _by_value(self, role: str, says: Callable[[str], bool]) -> np.ndarray:
         texts = [_text(entry) for entry in self._entries(role)]

@@ -43,9 +43,14 @@ class Block:
     first_line: int  # counted from 1
 
 
+def fault(path: StrPath, place: int | str, message: str) -> DataError:
+    """Return the error of a line, or of another place, of a file."""
+    return DataError(message, f"line {place}" if isinstance(place, int) else place, os.fspath(path))
+
+
 def fail(path: StrPath, place: int | str, message: str) -> NoReturn:
-    """Raise the `DataError` of a line, or of another place, of a file."""
-    raise DataError(message, f"line {place}" if isinstance(place, int) else place, os.fspath(path))
+    """Raise the error of a line, or of another place, of a file."""
+    raise fault(path, place, message)
 
 
 def separator_hint(header: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from fleetgym.capacity.traces.source import Block, Source, StrPath, blocks, fail
+from fleetgym.capacity.traces.source import Block, Source, StrPath, blocks, fail, fault
 from fleetgym.files.documents import check_characters, parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import shown
@@ -51,16 +51,21 @@ class Table(Protocol):
     """A file whose columns have names."""
 
     names: tuple[str, ...]
+    #: Where rows that are none stand, and why, if they are passed over; None: the first one is an error.
+    passed_over: list[DataError] | None
 
     def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
         """Yield the wanted columns, all rows in order; those that should be numeric may come as numbers."""
         ...
 
 
-def open_table(path: StrPath, unpack_gib: float | None = None, *, expected: str = "") -> Table:
+def open_table(
+    path: StrPath, unpack_gib: float | None = None, *, expected: str = "", pass_over: bool = False
+) -> Table:
     """Return the table that a file holds, whatever its ending says.
 
-    `expected` says what the header of an empty file should have been.
+    `expected` says what the header of an empty file should have been. With `pass_over`, lines of CSV with another
+    number of fields, and of JSON Lines that are no object, are passed over.
 
     Raises
     ------
@@ -68,6 +73,7 @@ def open_table(path: StrPath, unpack_gib: float | None = None, *, expected: str 
         For what is no table, by what it is.
     """
     source = Source(path, unpack_gib)
+    passed_over: list[DataError] | None = [] if pass_over else None
     for magic, what in _MAGIC.items():
         if source.head.startswith(magic):
             fail(path, 1, f"not UTF-8 text (byte {source.head[0]:#04x}); {what}" if magic[0] > 127 else what)
@@ -77,8 +83,8 @@ def open_table(path: StrPath, unpack_gib: float | None = None, *, expected: str 
     if first == b"<":
         fail(path, 1, "it looks like HTML or XML: export the table as CSV or JSON")
     if first in (b"{", b"["):
-        return _json_table(source)
-    return _Csv(source, expected)
+        return _json_table(source, passed_over)
+    return _Csv(source, expected, passed_over)
 
 
 class Files(os.PathLike[str]):
@@ -117,24 +123,26 @@ def files(paths: Sequence[StrPath]) -> StrPath:
     return found[0] if len(found) == 1 else Files(found)
 
 
-def open_tables(path: StrPath, unpack_gib: float | None = None, *, expected: str = "") -> Table:
-    """Return the table that a file or `Files` hold."""
-    return (
-        _Several(path, unpack_gib, expected)
-        if isinstance(path, Files)
-        else open_table(path, unpack_gib, expected=expected)
-    )
+def open_tables(
+    path: StrPath, unpack_gib: float | None = None, *, expected: str = "", pass_over: bool = False
+) -> Table:
+    """Return the table that a file or `Files` hold; see `open_table`."""
+    if isinstance(path, Files):
+        return _Several(path, unpack_gib, expected, pass_over)
+    return open_table(path, unpack_gib, expected=expected, pass_over=pass_over)
 
 
 class _Several:
     """The rows of several files, which have the same columns, one file after the other."""
 
-    def __init__(self, files: Files, unpack_gib: float | None, expected: str):
+    def __init__(self, files: Files, unpack_gib: float | None, expected: str, pass_over: bool):
         self._files, self._unpack_gib, self._expected = files, unpack_gib, expected
+        self.passed_over: list[DataError] | None = [] if pass_over else None
         self.names = self._open(files.paths[0]).names
 
     def _open(self, path: StrPath) -> Table:
-        return open_table(path, self._unpack_gib, expected=self._expected)
+        is_passing = self.passed_over is not None
+        return open_table(path, self._unpack_gib, expected=self._expected, pass_over=is_passing)
 
     def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
         """Yield the wanted columns of each file."""
@@ -148,6 +156,8 @@ class _Several:
             at = {k: table.names.index(self.names[k]) for k in wanted}
             for piece in table.pieces(sorted(at.values()), {at[k] for k in wanted if k in numeric}):
                 yield _of_file(piece, path, at)
+            if self.passed_over is not None:
+                self.passed_over += table.passed_over or []
 
 
 def _of_file(piece: Piece, path: StrPath, at: dict[int, int]) -> Piece:
@@ -198,8 +208,8 @@ def _decoded(path: StrPath, block: Block) -> str:
 class _Csv:
     """Rows with a header, their fields separated by commas, semicolons, tabs or bars."""
 
-    def __init__(self, source: Source, expected: str):
-        self.path = source.path
+    def __init__(self, source: Source, expected: str, passed_over: list[DataError] | None):
+        self.path, self.passed_over = source.path, passed_over
         self._blocks = blocks(source, quotes=True)
         first = next(self._blocks, None)
         if first is None:
@@ -233,8 +243,11 @@ class _Csv:
         ends = np.append(np.flatnonzero(data == ord("\n")), len(data))
         marks = np.searchsorted(np.flatnonzero(data == ord(self.separator)), ends)
         widths, lengths = np.diff(marks, prepend=0) + 1, np.diff(ends, prepend=-1) - 1
-        odd = int(np.argmax(widths != len(self.names)))
-        self._check_width(block.first_line + odd, int(widths[odd]), int(lengths[odd]))
+        odd = np.flatnonzero(widths != len(self.names))
+        if odd.size and self.passed_over is not None:
+            return self._split_plain_but(block, odd, widths, lengths, wanted, numeric)
+        if odd.size:
+            raise self._odd_width(block.first_line + odd[0], widths[odd[0]], lengths[odd[0]])
         self._check_characters(block, data, ends)
         columns = self._parsed(block, wanted, {k: object for k in wanted if k not in numeric})
         if not all(map(_is_plain, columns.values())):
@@ -245,6 +258,28 @@ class _Csv:
             return line.decode().split(self.separator)[column]
 
         return Piece(columns, lambda row: block.first_line + row, written)
+
+    def _split_plain_but(
+        self,
+        block: Block,
+        odd: np.ndarray,
+        widths: np.ndarray,
+        lengths: np.ndarray,
+        wanted: Sequence[int],
+        numeric: Container[int],
+    ) -> Piece:
+        """Split the lines that are not odd; the others are passed over."""
+        assert self.passed_over is not None
+        lines = block.data.split(b"\n")
+        self.passed_over += [
+            self._odd_width(block.first_line + k, widths[k], lengths[k]) for k in odd if lines[k].strip()
+        ]
+        kept = np.setdiff1d(np.arange(len(widths)), odd)
+        if not len(kept):
+            return Piece({k: np.empty(0, dtype=object) for k in wanted}, lambda row: block.first_line + row)
+        whole = Block(b"\n".join(lines[k] for k in kept), block.first_line)
+        piece = self._split_plain(whole, wanted, numeric)
+        return Piece(piece.columns, lambda row: int(block.first_line + kept[row]), piece.written)
 
     def _parsed(self, block: Block, wanted: Sequence[int], dtype: dict[int, Any]) -> dict[int, np.ndarray]:
         """Return columns of numbers where all entries are numbers and the type is left open, else of texts."""
@@ -265,10 +300,9 @@ class _Csv:
         )
         return {k: frame[k].to_numpy() for k in wanted}
 
-    def _check_width(self, line: int, width: int, length: int) -> None:
-        if width != len(self.names):
-            found = "an empty line" if length <= 1 else str(width)
-            fail(self.path, line, f"expected {len(self.names)} fields as in the header, got {found}")
+    def _odd_width(self, line: int, width: int, length: int) -> DataError:
+        found = "an empty line" if length <= 1 else str(width)
+        return fault(self.path, int(line), f"expected {len(self.names)} fields as in the header, got {found}")
 
     def _check_characters(self, block: Block, data: np.ndarray, ends: np.ndarray) -> None:
         """Refuse NUL bytes and carriage returns within a line: they would shift rows against lines."""
@@ -292,7 +326,12 @@ class _Csv:
                 break
             except (csv.Error, ValueError) as error:
                 fail(self.path, line, f"not a row of CSV ({error})")
-            self._check_width(line, len(fields), sum(map(len, fields)))
+            if len(fields) != len(self.names):
+                odd = self._odd_width(line, len(fields), sum(map(len, fields)))
+                if self.passed_over is None:
+                    raise odd
+                self.passed_over.append(odd)
+                continue
             if self.separator != ",":
                 fields = [_DECIMAL_COMMA.sub(r"\1.\2", field) for field in fields]
             lines.append(line)
@@ -327,12 +366,8 @@ def _fields(line: str, separator: str) -> list[str]:
 class _Records:
     """Records of JSON; the columns are the names in the first ones, dots being steps into nested objects."""
 
-    def __init__(
-        self,
-        path: StrPath,
-        records: Records,
-    ):
-        self._records = records
+    def __init__(self, path: StrPath, records: Records, passed_over: list[DataError] | None = None):
+        self._records, self.passed_over = records, passed_over
         self._seen = list(itertools.islice(records, _LOOKED_AT))
         if not self._seen:
             fail(path, 1, "there is no record in the file")
@@ -403,7 +438,7 @@ def _value(record: Any, name: str) -> Any:
     return None
 
 
-def _json_table(source: Source) -> Table:
+def _json_table(source: Source, passed_over: list[DataError] | None) -> Table:
     """Return the table of JSON Lines, or of one JSON document."""
     path = source.path
     line, newline, rest = source.first_block().removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
@@ -415,10 +450,9 @@ def _json_table(source: Source) -> Table:
         first = json.loads(line)
         if isinstance(first.get("input_lens"), list):
             fail(path, 2, "a second bench result; give a file with one of them")
-        return _Records(
-            path,
-            _spans_of(_json_lines(source)) if "resourceSpans" in first else _opened(_json_lines(source)),
-        )
+        lines = _json_lines(source, passed_over)
+        records = _spans_of(lines) if "resourceSpans" in first else _opened(lines)
+        return _Records(path, records, passed_over)
     data = source.everything()
     try:
         value = parse_json(data.decode("utf-8-sig"))
@@ -431,11 +465,19 @@ def _json_table(source: Source) -> Table:
     return _document_table(path, value)
 
 
-def _json_lines(source: Source) -> Records:
+def _json_lines(source: Source, passed_over: list[DataError] | None) -> Records:
     for block in blocks(source):
         for number, line in enumerate(block.data.split(b"\n"), block.first_line):
-            if line.strip():
-                yield number, _record(source.path, number, line)
+            if not line.strip():
+                continue
+            try:
+                record = _record(source.path, number, line)
+            except DataError as error:
+                if passed_over is None:
+                    raise
+                passed_over.append(error)
+            else:
+                yield number, record
 
 
 def _record(path: StrPath, number: int, line: bytes) -> dict[str, Any]:
@@ -467,7 +509,7 @@ def _document_table(path: StrPath, value: Any) -> Table:
         records = {k: v for k, v in lists.items() if isinstance(v[0], dict)}
         if len(records) == 1:
             ((name, found),) = records.items()
-            return _Records(path, _inner_rows(_listed(path, found, f"$.{name}")))
+            return _Records(path, _opened(_inner_rows(_listed(path, found, f"$.{name}"))))
         if not records and len(lists) > 1:
             return _columns_of_lists(path, value, lists)
         keyed = {k: v for k, v in value.items() if v and isinstance(v, dict)}
@@ -480,22 +522,29 @@ def _document_table(path: StrPath, value: Any) -> Table:
         fail(path, "$", f"expected one list of records, got the names {held[:200]}")
     if not isinstance(value, list):
         fail(path, "$", "expected a list of records")
-    return _Records(path, _listed(path, value, "$"))
+    return _Records(path, _opened(_listed(path, value, "$")))
 
 
 def _opened(records: Records) -> Records:
-    """Yield records of SageMaker's data capture with the bodies, which are texts, as objects."""
+    """Yield records with objects in place of the texts that hold them, as logs of clouds and SageMaker's bodies do."""
     for place, record in records:
+        for part in (record, *(value for value in record.values() if isinstance(value, dict))):
+            for name, text in part.items():
+                if isinstance(text, str) and text.startswith("{") and "oken" in text:
+                    part[name] = _object(text)
         captured = record.get("captureData")
         for body in captured.values() if isinstance(captured, dict) else ():
-            text = body.get("data") if isinstance(body, dict) else None
-            try:
-                if isinstance(text, str):
-                    whole = base64.b64decode(text).decode() if body.get("encoding") == "BASE64" else text
-                    body["data"] = json.loads(whole)
-            except (ValueError, RecursionError):  # a stream of events, or no JSON: its tokens are not known
-                pass
+            if isinstance(body, dict) and isinstance(body.get("data"), str):
+                body["data"] = _object(body["data"], is_packed=body.get("encoding") == "BASE64")
         yield place, record
+
+
+def _object(text: str, is_packed: bool = False) -> Any:
+    """Return the JSON of a text; the text itself if it has none: then its tokens are not known."""
+    try:
+        return json.loads(base64.b64decode(text).decode() if is_packed else text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _sample(path: StrPath, place: str, sample: Any) -> tuple[float, float]:
@@ -588,6 +637,7 @@ class _Parquet:
 
     def __init__(self, source: Source):
         self.path = source.path
+        self.passed_over: list[DataError] | None = None  # a file whose rows all have the same columns
         try:
             import pyarrow
             from pyarrow import parquet
