@@ -118,7 +118,7 @@ def test_totals_of_periods_without_a_count_are_refused(tmp_path: Path) -> None:
         for m in minutes
     ]
     path.write_text(json.dumps({"data": data, "has_more": False}))
-    with pytest.raises(DataError, match="a row comes every 60 s exactly, as totals of a period do"):
+    with pytest.raises(DataError, match="rows come every 60 s exactly, as totals of a period do"):
         made(path)
     assert means(made(path, columns={"count": "number"})) == (400, 900.0, 200.0)
 

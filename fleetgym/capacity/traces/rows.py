@@ -290,7 +290,7 @@ class Parser:
         if "total" not in self.layout.columns:
             return
         total = self._whole("total", "tokens", 3 * most, True)
-        more = (total - tokens_in - tokens_out) * ~silent
+        more = (total - tokens_in - tokens_out) * (~silent & (tokens_out > 0))
         if "created" in self.layout.columns or "cached" in self.layout.columns:
             return  # whether a total has them is not known
         if more.sum() > _UNTOLD * total.sum():
