@@ -19,6 +19,8 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.window import Router, WindowModel, window_model
 
 _AMPLE = 4.0  # times what is asked for: more than a fleet without a queue serves
+_UNSERVED = 1e-4  # share that counts as none
+_CLOSE = 1e-3  # of a capacity
 
 
 def late_without_shedding(
@@ -80,18 +82,48 @@ def _window(
     """Return the share of a window's requests that wait for too long, and the queue at its end, (I,) each."""
     seconds = model.instance.window_s
     offered = queue / seconds + conditions.rate_rps  # requests/s
-
-    def served(asked: np.ndarray) -> np.ndarray:
-        planned = dataclasses.replace(conditions, rate_rps=U_MAX * asked)  # a plan fills replicas up to this
-        _, unserved, _, _ = model.operate(serving, planned, router)
-        return asked * (1.0 - unserved)
-
-    rate = served(offered)
-    left = np.maximum(0.0, (offered - rate) * seconds)
+    capacity = _capacity(model, serving, conditions, offered, router)
+    left = np.maximum(0.0, (offered - capacity) * seconds)
     left[left < 1e-6 * offered * seconds] = 0.0
-    capacity = np.where(left > 0.0, rate, np.maximum(rate, served(_AMPLE * offered)))
     limit_s = np.array([w.ttft_slo_s or 0.0 for w in model.instance.workloads])
     return _waiting(queue, conditions.rate_rps, capacity, limit_s, seconds), left
+
+
+def _capacity(
+    model: WindowModel, serving: np.ndarray, conditions: Conditions, offered: np.ndarray, router: Router
+) -> np.ndarray:
+    """Return the rates that replicas serve of what is offered, at most `_AMPLE` times it, (I,).
+
+    Nobody overtakes: workloads that share replicas are served in the same proportion.
+    """
+
+    def unserved(asked: np.ndarray) -> np.ndarray:
+        planned = dataclasses.replace(conditions, rate_rps=U_MAX * asked)  # a plan fills replicas up to this
+        return np.asarray(model.operate(serving, planned, router)[1])
+
+    found = np.zeros_like(offered)
+    for group in _sharing(model.instance, serving):
+        asked = offered * group
+        low, high = 0.0, _AMPLE
+        if not np.any(unserved(high * asked) > _UNSERVED):
+            low = high
+        while high - low > _CLOSE * high:
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if np.any(unserved(middle * asked) > _UNSERVED) else (middle, high)
+        found += low * asked
+    return found
+
+
+def _sharing(instance: Instance, serving: np.ndarray) -> list[np.ndarray]:
+    """Return groups of workloads that share serving replicas, masks (I,) each."""
+    uses = instance.performance.compatible & (serving > 0)
+    groups: list[np.ndarray] = []
+    for i in range(len(uses)):
+        one = np.arange(len(uses)) == i
+        apart = [g for g in groups if not np.any(uses[g] & uses[i])]
+        joined = [g for g in groups if np.any(uses[g] & uses[i])]
+        groups = [*apart, np.any([one, *joined], axis=0)]
+    return groups
 
 
 def _waiting(

@@ -119,6 +119,22 @@ def test_a_queue_makes_more_late_than_is_turned_away(tmp_path: Path) -> None:
     assert late == pytest.approx(waits / total, abs=0.01)
 
 
+def test_nobody_overtakes_in_a_queue(tmp_path: Path) -> None:
+    """Workloads wait in one queue, whatever an unserved request of each costs."""
+    instance = imported(tmp_path, Offer(gpu="L40S", usd_per_gpu_h=1.2), scale=30.0, by="length")
+    fleet = np.zeros(instance.num_configurations, dtype=int)
+    fleet[int(np.argmin(instance.rental_usd_per_h.sum(axis=0)))] = 2
+    costs = (0.01, 0.1, 1.0)
+    workloads = [
+        dataclasses.replace(w, unserved_usd=usd, late_usd=0.001)
+        for w, usd in zip(instance.workloads, costs, strict=True)
+    ]
+    late = late_without_shedding(instance, fleet, days=2)
+    assert late > 0.0
+    other = late_without_shedding(instance.replace(workloads=workloads), fleet, days=2)
+    assert other == pytest.approx(late, rel=0.02)
+
+
 WISH = ["--rate", "chat=3,code=1", "--input", "chat=600,*=900", "--output", "200"]
 CANDIDATES = ["--models", "Llama-3.1-8B", "--gpus", "L40S"]
 
