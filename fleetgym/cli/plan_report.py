@@ -339,8 +339,8 @@ def _queue_words(facts: dict[str, Any]) -> list[str]:
         return []
     return [
         wrap(
-            "missed: what exceeds the fleet is turned away at once; in a queue that turns nobody away "
-            f"{share(late)} % would be late"
+            "missed: what exceeds the fleet is turned away at once. A queue that turns nobody away would make "
+            f"{share(late)} % late (on the first {facts['late_without_shedding_days']} of these days)"
         )
     ]
 

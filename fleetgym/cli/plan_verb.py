@@ -191,6 +191,7 @@ def _plan(
         facts["late_without_shedding"] = late_without_shedding(
             instance, fleet, days=days, seed=arguments.seed, running=running
         )
+        facts["late_without_shedding_days"] = days
         if fleet.sum() > 1 and running is None and _limits(arguments) is None:
             bar = ProgressBar("planning hour by hour")
             facts["hourly"] = {

@@ -210,3 +210,11 @@ def test_nothing_is_passed_over_in_good_files(tmp_path: Path) -> None:
         for a, b in zip(one.chunks(), other.chunks(), strict=True):
             assert np.array_equal(a, b)
         assert one.notes == other.notes
+
+
+def test_what_was_turned_away_is_told_as_a_scale(tmp_path: Path) -> None:
+    """Both demands stand there: with and without the requests that got 429."""
+    path = table(tmp_path, status_code=[429 if k % 5 == 0 else 200 for k in range(COUNT)])
+    (note,) = [note for note in made(path).notes if "429" in note]
+    assert "140 (20.0% of requests" in note
+    assert note.endswith("560 are planned for, 700 with these: --scale 1.25")

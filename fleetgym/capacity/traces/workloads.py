@@ -230,7 +230,13 @@ def _left_out(trace: Trace) -> list[str]:
     for why, (count, _) in trace.left_out.items():
         if why in words:
             requests, tokens = trace.share_left_out(why)
-            found.append(f"{words[why]}: {count:,} ({requests:.1%} of requests, {tokens:.1%} of tokens)")
+            told = f"{words[why]}: {count:,} ({requests:.1%} of requests, {tokens:.1%} of tokens)"
+            if why in ("turned away", "without usage") and requests < 1.0:
+                told += (
+                    f"; {trace.num_rows:,} are planned for, {trace.num_rows + count:,} with these: --scale "
+                )
+                told += f"{1.0 / (1.0 - requests):.3g}"
+            found.append(told)
     return found
 
 
