@@ -140,6 +140,7 @@ def _choice_facts(instance: Instance, choice: Choice, risks: Sequence[Risk]) -> 
         "kind": choice.best.kind,
         "miss_at_most": choice.limits.miss_at_most,
         "miss_share": choice.best.miss_share,
+        "cost_usd": choice.best.cost_usd,
         "best_of_kinds": [
             {
                 "kind": tried.kind,

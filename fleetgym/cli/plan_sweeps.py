@@ -132,8 +132,13 @@ def in_the_way(instance: Instance, gpu: str, chosen: dict[str, Any], alone: dict
         why.append("nothing but that: it is about as good")
     if ratio >= 1.0:
         return f"{gpu} alone costs {ratio:.2f} times as much, penalties included: {'; '.join(why)}"
+    told = f"{gpu} alone costs {ratio:.2f} times as much on these days"
+    one, other = chosen["choice"], alone["choice"]
+    if one is None or other is None or other["cost_usd"] < one["cost_usd"]:
+        return f"{told}: nothing is in its way, and the plan did not try this fleet. Take it (--without the others)"
+    on_others = other["cost_usd"] / one["cost_usd"]
     return (
-        f"{gpu} alone costs {ratio:.2f} times as much on these days, and more on those of the plan's choice"
+        f"{told}, and {on_others:.2f} times as much on the {one['days']} others on which the plan was chosen"
     )
 
 

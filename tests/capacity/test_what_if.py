@@ -189,3 +189,16 @@ def test_one_pool_alone() -> None:
     assert sum(pool.cap_gpus > 0 for pool in only(instance, instance.pools[1].id).pools) == 1
     with pytest.raises(FleetgymError, match="unknown pool, region or GPU type"):
         only(instance, "nowhere")
+
+
+def test_a_gpu_that_would_be_cheaper_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """The days of the choice say whether it is so by chance, or since the plan did not try it."""
+    words = ["plan", "fleet-v0/toy/two-pools", "--days", "5", "--why-not", "each-gpu"]
+    assert main([*words, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    rows = {row["why_not"]: row for row in facts["why_not"]}
+    one, other = rows["the plan"], rows["cheap"]
+    assert other["risk"]["cost_usd"]["mean"] < one["risk"]["cost_usd"]["mean"]
+    is_tried = other["choice"]["cost_usd"] >= one["choice"]["cost_usd"]
+    assert ("times as much on the 480 others" in facts["in_the_way"]["cheap"]) == is_tried
+    assert ("the plan did not try this fleet" in facts["in_the_way"]["cheap"]) != is_tried
