@@ -53,6 +53,7 @@ def generate(arguments: argparse.Namespace) -> int:
     from fleetgym.families.generate import SEEDS, public_part, stored_scenarios
     from fleetgym.families.generate import generate as make
     from fleetgym.model.instance_files import output_files, write_instance
+    from fleetgym.model.library import entries
 
     folder, made = Path(arguments.out), []
     for seed in range(arguments.seed, arguments.seed + arguments.count):
@@ -68,7 +69,7 @@ def generate(arguments: argparse.Namespace) -> int:
     splits = [name for name, seeds in SEEDS.items() if arguments.seed < seeds.stop and last >= seeds.start]
     lines = [f"wrote {one['instance']} and {one['scenarios']} ({one['days']} days)" for one in made]
     public = [name for name in splits if name not in ("train", "fresh")]
-    if public:
+    if public and any(entry.family == arguments.family for entry in entries().values()):
         seeds = f"seed {last} is" if arguments.count == 1 else f"seeds {arguments.seed} to {last} are"
         lines.append(
             f"note: {seeds} of {' and '.join(public)}; train on seeds from {SEEDS['train'].start} on"

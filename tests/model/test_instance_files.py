@@ -55,6 +55,16 @@ def test_many_and_their_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "did you mean" in (err := capsys.readouterr().err) or "known: " in err
 
 
+def test_seeds_of_families_without_stored_instances_are_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A family of another package has no public set, so no seed of it is taken."""
+    monkeypatch.setattr("fleetgym.model.library.entries", dict)
+    words = ["generate", "ou", "--size", "s", "--seed", "99", "--scenarios", "1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert "note: seed" not in capsys.readouterr().out
+
+
 def test_an_edited_instance_is_stored_again(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An edit is found; `--write` keeps the days and makes the files fit, so that agents can play them."""
     days = load_scenarios(file)
