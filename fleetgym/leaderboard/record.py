@@ -13,7 +13,7 @@ from fleetgym.evaluation.changes import Changes
 from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, ISOLATED, Rules
 from fleetgym.evaluation.results_format import COST_TERMS, Costs, stated
 from fleetgym.files import quantities as q
-from fleetgym.files.documents import parse_json, read_json, write_json
+from fleetgym.files.documents import canonical_hash, parse_json, read_json, write_json
 from fleetgym.files.errors import DataError
 from fleetgym.files.names import FOLDER_NAME
 from fleetgym.files.schema import (
@@ -37,6 +37,8 @@ RECORD_FORMAT = "fleetgym-verified-1"
 #: Shares of requests are compared absolutely.
 SHARE_TOLERANCE = 1e-7
 KINDS = ("replayed", "fresh")
+#: Key of a record's checksum of all its other keys. Older fresh records lack it: their season's checksum covers them.
+_SEAL = "sha256"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,8 @@ class Record:
 def write_record(folder: str | os.PathLike[str], record: Record) -> Path:
     """Write a record as ``<id>.json.gz`` below a folder; the same verification gives the same bytes."""
     path = Path(folder) / f"{record.id}.json.gz"
-    write_json(path, {**stated(record), "episodes": [stated(episode) for episode in record.episodes]})
+    data = {**stated(record), "episodes": [stated(episode) for episode in record.episodes]}
+    write_json(path, {**data, _SEAL: canonical_hash(data)})
     return path
 
 
@@ -130,10 +133,14 @@ def read_record(path: str | os.PathLike[str]) -> Record:
     Raises
     ------
     DataError
-        With file and JSON path of what is wrong.
+        With file and JSON path of what is wrong; also if it was edited since `write_record` wrote it.
     """
     try:
-        found = read_object(Record, read_json(path))
+        data = read_json(path)
+        seal = data.pop(_SEAL, None) if isinstance(data, dict) else None
+        found = read_object(Record, data)
+        if seal != canonical_hash(data) and (found.kind == "replayed" or seal is not None):
+            raise DataError("is not the checksum of the rest; write the record anew with --out", f"$.{_SEAL}")
         if Path(path).name != f"{found.id}.json.gz":
             raise DataError(f"this is the record of {found.id}, under another name", "$.id")
         unknown = {e.instance for e in found.episodes} - set(found.instances)

@@ -21,6 +21,7 @@ import numpy as np
 
 from fleetgym.agents.agent_code import folder_sha256
 from fleetgym.agents.registry import AGENT_PATH, parse_agent, split_arguments
+from fleetgym.evaluation.isolation.official import DROP_VARIABLE, can_drop_caches
 from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
@@ -71,7 +72,7 @@ def rerun(
     code : path-like, optional
         The agent's code; its checksum must be the declared one. Not needed for reference agents.
     workers : int
-        Processes.
+        Processes. With one, as root, an official run drops the kernel's caches before each episode.
     official : bool
         Play under the rules of the declared time class: CPU and memory limits, and everything that is not needed out
         of the agent's sight and reach. Without them the agent runs in a process of its own only, and the row is not
@@ -103,6 +104,7 @@ def rerun(
     with (
         _agent(submission, code) as agent,
         instances_from(instances),
+        _apart(workers) if official else contextlib.nullcontext(),
     ):
         suite = fresh_suite(season)
         if not best_known_path(suite.partition("/")[0]).is_file():
@@ -211,6 +213,22 @@ def _check_may_rank(season: Season) -> None:
         check_box()
     except FleetgymError as error:
         raise FleetgymError(f"{error}; --unofficial plays without it, and its rows are not ranked") from None
+
+
+@contextlib.contextmanager
+def _apart(workers: int) -> Iterator[None]:
+    """Let the kernel forget each episode before the next, or say on standard error why it will not."""
+    if workers == 1 and can_drop_caches():
+        with environment_variable(DROP_VARIABLE, "1"):
+            yield
+        return
+    need = "one worker" if workers > 1 else "root"
+    print(
+        f"fleetgym: the kernel's caches are kept, by which episodes and submissions can tell each other what they saw; "
+        f"dropping them needs {need}",
+        file=sys.stderr,
+    )
+    yield
 
 
 @contextlib.contextmanager

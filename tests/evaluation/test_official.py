@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
+import mmap
 import os
 import re
 import secrets
@@ -220,6 +221,56 @@ def test_a_run_of_bad_agents_leaves_the_good_ones_unharmed(quick: None, tmp_path
     timing = back.episodes[0].timing
     assert timing is not None
     assert timing.speed == 1.0
+
+
+def test_an_agent_that_acts_by_hashes_repeats() -> None:
+    """Hashes of words and addresses of objects are the same in every official run."""
+    first, second, third = (play("ActsByHashes") for _ in range(3))
+    assert first.failure is None
+    assert first.actions == second.actions == third.actions
+
+
+def test_caches_can_be_dropped_before_each_episode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """If the variable says so; whoever may not drop them is told."""
+    monkeypatch.setattr(official, "_DROP", tmp_path / "drop_caches")
+    play("Good")
+    assert not (tmp_path / "drop_caches").exists()
+    monkeypatch.setenv(official.DROP_VARIABLE, "1")
+    assert play("Good").failure is None
+    assert (tmp_path / "drop_caches").read_text() == "3"
+    monkeypatch.setattr(official, "_DROP", tmp_path / "nowhere" / "drop_caches")
+    with pytest.raises(FleetgymError, match="FLEETGYM_DROP_CACHES needs root: cannot write to"):
+        play("Good")
+
+
+@pytest.mark.slow
+def test_dropped_caches_tell_nothing(tmp_path: Path) -> None:
+    """Neither which files were read, nor which names were asked for that do not exist."""
+    if not official.can_drop_caches():
+        pytest.skip("only root may drop the kernel's caches")
+    file, libc = tmp_path / "read", ctypes.CDLL(None)
+    file.write_bytes(bytes(2**20))
+    os.sync()
+
+    def kept() -> tuple[int, int]:
+        """Return the file's pages and the missing names that the kernel has at hand."""
+        with file.open("r+b") as stream, mmap.mmap(stream.fileno(), 0) as pages:
+            found = (ctypes.c_ubyte * (len(pages) // mmap.PAGESIZE))()
+            start = ctypes.c_void_p(ctypes.addressof(ctypes.c_byte.from_buffer(pages)))
+            assert libc.mincore(start, ctypes.c_size_t(len(pages)), found) == 0
+            return sum(page & 1 for page in found), int(
+                Path("/proc/sys/fs/dentry-state").read_text().split()[4]
+            )
+
+    for number in range(5000):
+        assert not (tmp_path / f"missing-{number}").exists()
+    file.read_bytes()
+    pages, names = kept()
+    assert pages == 2**20 // mmap.PAGESIZE
+    official.drop_caches()
+    left_pages, left_names = kept()
+    assert left_pages == 0
+    assert left_names < names - 4000
 
 
 def test_when_the_budget_is_spent_the_running_fleet_stays() -> None:

@@ -23,6 +23,7 @@ from submissions import SUITE, make_good
 import fleetgym
 from fleetgym.cli import main
 from fleetgym.evaluation.results_format import Costs
+from fleetgym.files.documents import write_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard import best_known as replaying
 from fleetgym.leaderboard.history import history
@@ -566,6 +567,30 @@ def test_an_edited_record_is_noticed(board: Path) -> None:
         assert verify(folder, out=board / "verified") == record
     make_boards(board)
     verify(folder)
+
+
+def test_a_flipped_record_is_noticed(board: Path) -> None:
+    """Any bit of its text, and a cost that is changed by less than the page's tolerance."""
+    path = board / "verified" / "2026-11-21-gh.json.gz"
+    record, text, rng = read_record(path), gzip.decompress(path.read_bytes()), np.random.default_rng(0)
+    places = rng.integers(0, len(text), 300).tolist()
+    caught = 0
+    for place in places:
+        flipped = bytearray(text)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(gzip.compress(flipped))
+        try:
+            assert read_record(path) == record  # another way to write the same number
+        except DataError:
+            caught += 1
+    assert caught > 295
+    unsealed, edited = json.loads(text), json.loads(text)
+    del unsealed["sha256"]
+    edited["episodes"][0]["cost_usd"] *= 1.0 + 1e-10  # less than what processors differ by
+    for data in (unsealed, edited):
+        write_json(path, data)
+        with pytest.raises(DataError, match=r"\$\.sha256: is not the checksum of the rest"):
+            read_record(path)
 
 
 def test_a_changed_instance_is_noticed(board: Path, own_instances: Path) -> None:

@@ -12,6 +12,7 @@ from fresh_season import SEASON, SEED
 from submissions import RULES, SUITE, declare, make_good, submitted
 
 from fleetgym.cli import main
+from fleetgym.evaluation.isolation import official
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.columns import fresh_columns
@@ -177,8 +178,12 @@ def test_command_line(board: Path, private: Path, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.slow
-def test_official_rerun(private: Path, tmp_path: Path) -> None:
-    """Under the rules of an official run the row says which, and costs the same."""
+def test_official_rerun(
+    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under the rules of an official run the row says which, and costs the same; caches are dropped if possible."""
+    monkeypatch.setattr(official, "_DROP", tmp_path / "drop_caches")
+    (tmp_path / "drop_caches").touch()
     folder = submitted(evaluate(["gh"], SUITE), tmp_path / "submissions" / "2026-11-21-gh")
     record = rerun(folder, SEASON, private, out=tmp_path / "fresh" / "t")
     assert record.rules is not None
@@ -189,3 +194,9 @@ def test_official_rerun(private: Path, tmp_path: Path) -> None:
     (public,) = read_open_rows(tmp_path, dataclasses.replace(SEASON, name="t"))
     assert (public.id, public.is_isolated) == (record.id, True)
     assert (record.repeated, record.differing) == (1, None)
+    assert (tmp_path / "drop_caches").read_text() == "3"
+    assert "caches are kept" not in capsys.readouterr().err
+    (tmp_path / "drop_caches").unlink()
+    again = rerun(folder, SEASON, private)
+    assert [e.actions for e in again.episodes] == [e.actions for e in record.episodes]
+    assert "the kernel's caches are kept" in capsys.readouterr().err

@@ -150,7 +150,7 @@ def content_sha256(path: Path) -> str:
         return canonical_hash([kept(lines[0], "format"), *lines[1:]])
     (record,) = lines
     declared = kept(record["submission"], "format", "files")
-    return canonical_hash({**kept(record, "declaration_sha256", "version"), "submission": declared})
+    return canonical_hash({**kept(record, "declaration_sha256", "version", "sha256"), "submission": declared})
 
 
 @pytest.mark.parametrize("division", ["closed", "one-shot"])

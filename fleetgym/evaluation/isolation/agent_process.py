@@ -79,8 +79,8 @@ def agents_module_path() -> list[str]:
 
 
 def agent_environment() -> dict[str, str]:
-    """Return the environment of an agent's process: this one's, and one thread unless it says otherwise."""
-    return {**os.environ, **{name: os.environ.get(name, "1") for name in THREADS}}
+    """Return the environment of an agent's process: this one's, one thread unless it says otherwise, equal hashes."""
+    return {**os.environ, **{name: os.environ.get(name, "1") for name in THREADS}, "PYTHONHASHSEED": "0"}
 
 
 class AgentProcess:

@@ -19,6 +19,7 @@ _NEW_USER = 0x10000000
 _CAPABILITY_BOUND_DROP, _NO_NEW_PRIVILEGES, _SET_DUMPABLE = 24, 38, 4
 _CAPABILITY_VERSION, _CAPABILITIES = 0x20080522, 64
 _JOIN_SESSION_KEYRING = 1
+_EQUAL_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of <sys/personality.h>
 #: Numbers of system calls that the C library does not wrap.
 CALLS = {
     "x86_64": {"capset": 126, "add_key": 248, "keyctl": 250},
@@ -101,6 +102,9 @@ def confine(address_space_bytes: int) -> None:
                 _map_user(NOBODY, NOBODY)
     _drop_capabilities()
     _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    _LIBC.personality(
+        _EQUAL_ADDRESSES
+    )  # by which Python hashes objects: a rerun finds sets in the same order
     resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes, address_space_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))

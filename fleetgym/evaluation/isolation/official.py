@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,11 @@ MOST_PROCESSES = 64
 #: Wall limits stretch at most by this factor, for the time in which the agent waits for a processor.
 MOST_WAITING = 10.0
 
+#: Environment variable: if it is set, the kernel's caches are dropped before each episode.
+DROP_VARIABLE = "FLEETGYM_DROP_CACHES"
+
+_DROP = Path("/proc/sys/vm/drop_caches")
+_PAGES_AND_NAMES = "3"
 _POLL_S = 0.02
 
 
@@ -82,6 +89,27 @@ def make_rules(time_class: str, agents: Iterable[str] = (), memory_gb: float = M
         speed=speed(),
         **facts,
     )
+
+
+def can_drop_caches() -> bool:
+    """Return whether this process may drop the kernel's caches: as root, and in no ordinary container."""
+    return os.access(_DROP, os.W_OK)
+
+
+def drop_caches() -> None:
+    """Let the kernel forget which files and names it was asked for, by which one episode could tell the next.
+
+    Raises
+    ------
+    FleetgymError
+        If this process may not.
+    """
+    try:
+        _DROP.write_text(_PAGES_AND_NAMES)
+    except OSError as error:
+        raise FleetgymError(
+            f"{DROP_VARIABLE} needs root: cannot write to {_DROP} ({error.strerror})"
+        ) from None
 
 
 class OfficialAgent(AgentProcess):
@@ -152,6 +180,8 @@ class OfficialAgent(AgentProcess):
     # -- the process
 
     def _start(self) -> None:
+        if os.environ.get(DROP_VARIABLE):
+            drop_caches()
         command = agent_command(None)
         self._sandbox = Sandbox(command, 2e9 * self.rules.memory_gb, self._hide, self.name)
         self._used_s = 0.0
