@@ -39,7 +39,7 @@ def add(verb: AddVerb) -> None:
         "report",
         "draw a results file: one HTML page with pictures for a paper",
         "  fleetgym report results/night.jsonl --out night.html\n"
-        "  fleetgym report results/night.jsonl --files figures",
+        "  fleetgym report results/night.jsonl --files figures --against margin",
     )
     p.add_argument("results", help="results file of a complete run")
     p.add_argument("--out", metavar="FILE", help="the page (default: the results file's name, .html)")
@@ -48,6 +48,7 @@ def add(verb: AddVerb) -> None:
         metavar="FOLDER",
         help="write every picture as SVG and PDF, its numbers as CSV and the tables as LaTeX here too",
     )
+    p.add_argument("--against", metavar="NAME", help="say why the other agents cost more than this one")
     add_relative(p)
 
 
@@ -83,7 +84,13 @@ def report(arguments: argparse.Namespace) -> int:
     out = arguments.out or f"{stem}.html"
     if os.path.exists(out) and os.path.samefile(out, arguments.results):
         raise FleetgymError(f"--out {out} is the results file itself; name the page, such as {stem}.html")
-    made = drawing.report(arguments.results, out, relative_to=arguments.relative_to, files=arguments.files)
+    made = drawing.report(
+        arguments.results,
+        out,
+        relative_to=arguments.relative_to,
+        files=arguments.files,
+        against=arguments.against,
+    )
     if arguments.files and not has_pdf():
         print("no PDF files: pip install 'fleetgym[report]' brings what draws them", file=sys.stderr)
     return _told(made, arguments.json)

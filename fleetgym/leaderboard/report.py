@@ -15,14 +15,16 @@ from typing import Any
 from markupsafe import Markup
 
 from fleetgym.evaluation.results import Results, read_results
-from fleetgym.evaluation.results_format import EpisodeResult
+from fleetgym.evaluation.results_format import COST_TERMS, EpisodeResult
 from fleetgym.files.documents import write_atomically
-from fleetgym.files.errors import printable
+from fleetgym.files.errors import FleetgymError, printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
 from fleetgym.leaderboard.columns import score_columns
 from fleetgym.leaderboard.pages import DASH, Column, html_table, interval, number, render_page
 from fleetgym.leaderboard.pdf import has_pdf, pdf
 from fleetgym.leaderboard.unknown_table import CAPTION, NOBODY, unknown_numbers, unknown_table
+from fleetgym.leaderboard.words import TERMS, labels, summary
+from fleetgym.scoring.explain import Explanation, explain
 from fleetgym.scoring.score import percent, percents, reference_of
 from fleetgym.scoring.statistics import pairs_of
 from fleetgym.scoring.table import Played, Table, TableRow, counted_means, make_table
@@ -46,6 +48,7 @@ class Figure:
     svg: Markup | None
     numbers: Rows
     has_latex: bool = False
+    words: tuple[str, ...] = ()  # paragraphs below it
 
     def files(self) -> dict[str, bytes]:
         """Return what it is saved as: a file's content by its ending."""
@@ -96,6 +99,7 @@ def report(
     *,
     relative_to: str = "best-known",
     files: str | os.PathLike[str] | None = None,
+    against: str | None = None,
 ) -> Path:
     """Write a report of a complete run.
 
@@ -110,6 +114,8 @@ def report(
     files : path-like, optional
         Folder to write the pictures (SVG; with the extra ``report`` PDF too), their numbers (CSV) and two tables
         (LaTeX) into as well.
+    against : str, optional
+        An agent of the run: say why each other one costs more than it, or less. Every episode is played again for that.
 
     Returns
     -------
@@ -119,18 +125,23 @@ def report(
     Raises
     ------
     FleetgymError
-        If the run is not complete, or a task has no best-known cost.
+        If the run is not complete, a task has no best-known cost, or `against` is not among several agents.
     """
     run = results if isinstance(results, Results) else read_results(results)
     name, rows = played_rows(run, relative_to)
     table = make_table(rows)
     pictures = figures(table)
+    if against is not None:
+        others = [name for name in run.agents if name != against]
+        if not others:
+            raise FleetgymError(f"{against} is the only agent of this run, so there is nothing to compare")
+        pictures.append(_differences([explain([run], name, against) for name in others]))
     write_atomically(out, _render(run, name, table, pictures).encode())
     for figure in pictures if files is not None else ():
-        found = figure.files()
+        contents = figure.files()
         if figure.svg is not None and has_pdf():  # not on the page, whose bytes depend on no extra
-            found["pdf"] = pdf(standalone(figure.svg))
-        for ending, content in found.items():
+            contents["pdf"] = pdf(standalone(figure.svg))
+        for ending, content in contents.items():
             write_atomically(Path(str(files)) / f"{figure.name}.{ending}", content)
     return Path(out)
 
@@ -163,21 +174,6 @@ def _played(episode: EpisodeResult, run: Results, best_usd: float, bound_usd: fl
 
 
 # -- pictures
-
-
-def labels(agents: Sequence[str]) -> dict[str, str]:
-    """Return what agents are called on the page: without the places of their files, if that tells them apart.
-
-    Examples
-    --------
-    >>> labels(["gh", "work/mine.py:Mine(every=6)"])
-    {'gh': 'gh', 'work/mine.py:Mine(every=6)': 'Mine(every=6)'}
-    >>> labels(["one.py:Mine", "two.py:Mine"])
-    {'one.py:Mine': 'one.py:Mine', 'two.py:Mine': 'two.py:Mine'}
-    """
-    parts = {agent: agent.partition("(") for agent in agents}
-    short = {agent: "".join((head.rpartition(":")[2], *rest)) for agent, (head, *rest) in parts.items()}
-    return short if len(set(short.values())) == len(short) else {agent: agent for agent in agents}
 
 
 def figures(table: Table) -> list[Figure]:
@@ -291,6 +287,20 @@ def _instances(table: Table) -> Figure:
     return Figure("tasks", "Every task: cost of each agent in percent above best-known.", None, numbers)
 
 
+def _differences(found: Sequence[Explanation]) -> Figure:
+    numbers: Rows = [["agent", "difference_percent", "low_95", "high_95", *COST_TERMS]]
+    for one in found:
+        points = {part.name: float(part.points) for part in one.terms}
+        numbers.append(
+            [one.agent, one.percent, *(one.interval or ("", "")), *(points.get(t, 0.0) for t in COST_TERMS)]
+        )
+    against = printable(found[0].against)
+    caption = (
+        f"How many percent more agents cost than {against}, and the points that each cost term makes of it."
+    )
+    return Figure("differences", caption, None, numbers, has_latex=True, words=tuple(map(summary, found)))
+
+
 # -- the page
 
 
@@ -323,6 +333,7 @@ def _section(figure: Figure, table: Table) -> dict[str, Any]:
         "caption": figure.caption,
         "files": files,
         "picture": figure.svg,
+        "words": figure.words,
         "table": "" if figure.svg is not None else _TABLES[figure.name](table, figure),
     }
 
@@ -360,6 +371,22 @@ def _pair_table(table: Table, figure: Figure) -> Markup:
     return html_table(shown, rows)
 
 
+def _difference_table(table: Table, figure: Figure) -> Markup:
+    rows = figure.numbers[1:]
+    label = labels([str(row[0]) for row in rows])
+    shown = [
+        Column("agent", lambda r: label[r[0]], kind="name"),
+        Column("difference %", lambda r: number(r[1], 2), lambda r: r[1]),
+        Column("95 % interval", lambda r: interval(None if r[2] == "" else (r[2], r[3])), lambda r: r[2]),
+        *(_points(k, TERMS[term]) for k, term in enumerate(COST_TERMS, start=4)),
+    ]
+    return html_table(shown, rows)
+
+
+def _points(k: int, name: str) -> Column:
+    return Column(name, lambda r: number(r[k], 2), lambda r: r[k])
+
+
 def _p_value(value: float | str) -> str:
     if value == "":
         return DASH
@@ -374,4 +401,10 @@ def _unknown(table: Table, figure: Figure) -> Markup:
     return unknown_table(table, labels([row.key for row in table.rows]))
 
 
-_TABLES = {"scores": _score_table, "tasks": _task_table, "pairs": _pair_table, "unknown": _unknown}
+_TABLES = {
+    "scores": _score_table,
+    "tasks": _task_table,
+    "pairs": _pair_table,
+    "unknown": _unknown,
+    "differences": _difference_table,
+}

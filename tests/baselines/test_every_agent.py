@@ -13,6 +13,7 @@ from fleetgym.files.errors import FleetgymError
 AGENTS = {
     **dict.fromkeys(("hold", "random", "autoscale", "margin"), 12),
     **dict.fromkeys(("dynamo", "dynamo-planner", "knative", "llm-d", "sageserve", "spothedge"), 12),
+    **dict.fromkeys(("heteroscale", "tokenscale"), 12),
     **dict.fromkeys(("lookahead(paths=4, windows=3)", "mpc(windows=3, judges=4)"), 12),
     "chc(windows=3, judges=4, commitment=2)": 6,
     "hindsight(windows=3, paths=2)": 6,

@@ -19,15 +19,17 @@ from toys import (
 from fleetgym import View
 from fleetgym.baselines.dynamo import Dynamo
 from fleetgym.baselines.dynamo_planner import DynamoPlanner
+from fleetgym.baselines.heteroscale import HeteroScale
 from fleetgym.baselines.knative import Knative
 from fleetgym.baselines.llmd import LlmD
 from fleetgym.baselines.sageserve import SageServe, cheapest_change
 from fleetgym.baselines.services import Room, Services, supply
 from fleetgym.baselines.spothedge import SpotHedge
+from fleetgym.baselines.tokenscale import TokenScale
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.instance import Instance
 
-AGENTS = [Dynamo, Knative, LlmD, SageServe, SpotHedge]
+AGENTS = [Dynamo, HeteroScale, Knative, LlmD, SageServe, SpotHedge, TokenScale]
 
 
 def one_pool(cap: int = 16, **changes) -> Instance:
@@ -174,6 +176,63 @@ def test_dynamos_planner_alone_divides_and_rounds_up() -> None:
     assert found[2:6] == [4, 4, 5, 5]
 
 
+# -- HeteroScale
+
+
+def test_heteroscale_follows_decoded_tokens() -> None:
+    """Of 9.5 requests/s a replica; nothing moves within a tenth, and no replica goes in the window after growth."""
+    agent = HeteroScale(target=1.0, late=1.0)
+    assert sizes(agent, one_pool(), [45.0, 49.0, 54.0, 61.0, 61.0, 20.0])[1:7] == [5, 5, 6, 6, 6, 3]
+    assert sizes(agent, one_pool(), [45.0, 61.0, 20.0, 20.0])[1:5] == [5, 7, 7, 3]
+
+
+@pytest.mark.parametrize(
+    ("agent", "field", "grows"),
+    [
+        (HeteroScale(late=1.0), "output_scale", True),
+        (HeteroScale(late=1.0), "input_scale", False),
+        (TokenScale(), "output_scale", True),
+        (TokenScale(), "input_scale", True),
+    ],
+)
+def test_tokens_that_are_seen(agent, field: str, grows: bool) -> None:
+    """HeteroScale counts decoded tokens alone; TokenScale counts both kinds, here by the memory that they take."""
+    scarce = configuration("a", {"p": 1}, max_replicas=16, kv_capacity_gb=1.0, kv_gb_per_token=0.001)
+    instance = make_instance([pool("p", 16)], [scarce])
+    rates, scale = [[8.0]] * instance.num_windows, [[1.0]] * 6 + [[3.0]] * 6
+    targets, _ = play(agent, instance, nominal_scenario(instance, rate_rps=rates, **{field: scale}))
+    assert (targets[-1][0] > targets[5][0]) == grows
+
+
+def test_heteroscale_grows_where_requests_are_late() -> None:
+    """By a fifth, whatever the tokens say."""
+    pushed = sizes(HeteroScale(target=1.0, late=0.0, growth=0.5), one_pool(4), [10.0, 39.0, 39.0, 39.0])
+    assert max(pushed) == 4
+
+
+# -- TokenScale
+
+
+def kinds() -> Instance:
+    """Return a cheap split replica and a dear one of both phases, of ten requests/s each."""
+    return make_instance(
+        [pool("cheap", 16), pool("dear", 16, price_usd_per_gpu_h=24.0)],
+        [
+            configuration("m@1xP+1xD:split", {"cheap": 1}, max_replicas=16),
+            configuration("m@1xB", {"dear": 1}, max_replicas=16),
+        ],
+    )
+
+
+def test_tokenscale_keeps_convertible_decoders() -> None:
+    """A tenth of demand is held by replicas of both phases, the rest by the cheaper split ones."""
+    targets, _ = play(TokenScale(), kinds(), demand(kinds(), [38.0, 38.0, 19.0]))
+    assert targets[2] == [4, 1]
+    assert targets[-1] == [2, 1]
+    alone, _ = play(TokenScale(convertible=0.0), kinds(), demand(kinds(), [38.0, 38.0]))
+    assert alone[2] == [4, 0]
+
+
 # -- SpotHedge
 
 
@@ -270,6 +329,9 @@ def test_sageserve_approaches_its_target_by_use() -> None:
         (SpotHedge, {"overprovision": -1}, "at least 0"),
         (SageServe, {"gap": 1.0}, "above 1"),
         (SageServe, {"idle": 0.0}, "above 0"),
+        (HeteroScale, {"target": 0.0}, "above 0"),
+        (HeteroScale, {"calm_windows": -1}, "at least 0"),
+        (TokenScale, {"convertible": -0.1}, "at least 0"),
     ],
 )
 def test_arguments(make, arguments, message: str) -> None:

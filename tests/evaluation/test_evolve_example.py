@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from places import ROOT
 
 from fleetgym.families.generate import SEEDS
+from fleetgym.files.errors import FleetgymError
 
 FOLDER = ROOT / "examples" / "evolve"
 
@@ -35,6 +37,12 @@ def test_the_first_program_is_scored_in_words(evaluator: Any) -> None:
     result = evaluator.evaluate(str(FOLDER / "initial.py"))
     assert 0.0 < result["combined_score"] < 1.0
     assert "Worst day" in result["artifacts"]["costs"]
+    assert str(tempfile.gettempdir()) not in result["artifacts"]["costs"]
+    head, *rows = (row.split(",") for row in result["artifacts"]["windows"].split("\n"))
+    assert head[:3] == ["window", "mine", evaluator.RIVAL]
+    assert len(rows) == 288
+    mine, rival = (sum(float(row[k]) for row in rows) for k in (1, 2))
+    assert 100.0 * (mine / rival - 1.0) == pytest.approx(result["above_rival_percent"], abs=0.1)
     assert sum(v for name, v in result.items() if name.startswith("points_")) == pytest.approx(
         result["above_rival_percent"]
     )
@@ -58,15 +66,31 @@ def test_failures_are_told_with_file_and_line(
     assert message in result["artifacts"]["failure"]
 
 
-def test_search_days_are_of_the_training_range(
-    evaluator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_box_changes_nothing_but_what_is_seen(evaluator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same score; the program sees no other file of the search."""
+    outside = evaluator.evaluate_stage1(str(FOLDER / "initial.py"))
+    monkeypatch.setenv("FLEETGYM_EVOLVE_BOX", "1")
+    try:
+        inside = evaluator.evaluate_stage1(str(FOLDER / "initial.py"))
+    except FleetgymError as error:  # a machine without the box
+        pytest.skip(str(error))
+    assert inside == outside
+
+
+def test_written_programs_play(evaluator: Any) -> None:
+    """Those of the page; of a day, since failures show at once."""
+    programs = sorted((FOLDER / "written").glob("*.py"))
+    assert len(programs) == 5
+    for program in programs:
+        assert evaluator.evaluate_stage1(str(program))["combined_score"] > evaluator.FAILED, program
+
+
+def test_search_days_are_of_the_training_range(evaluator: Any) -> None:
     """Stages share no instance, and another search has others."""
     seeds = []
     for search in ("0", "1"):
-        monkeypatch.setenv("FLEETGYM_EVOLVE_SEED", search)
         for stage in (1, 2):
-            for file in evaluator.search_days(stage, tmp_path):
+            for file in evaluator.search_days(stage, search):
                 seeds.append(int(Path(file).stem.rpartition("-")[2]))
     assert len(set(seeds)) == 4
     assert all(seed in SEEDS["train"] for seed in seeds)

@@ -17,6 +17,7 @@ from submissions import make_good
 
 from fleetgym.cli import main
 from fleetgym.evaluation.results import Results
+from fleetgym.evaluation.results_format import COST_TERMS
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard import pdf
@@ -273,6 +274,25 @@ def test_command_line(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["report", str(file), "--out", str(tmp_path / "x.html"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"page": str(tmp_path / "x.html")}
     assert main(["report", str(tmp_path / "none.jsonl")]) == 2
+
+
+def test_it_says_why_agents_lose(file: Path, results: Results, tmp_path: Path) -> None:
+    """Points of cost terms add up to the difference, and the worst day is told in words."""
+    first, *others = results.agents
+    page = report(file, tmp_path / "why.html", files=tmp_path, against=first)
+    told = page.read_text(encoding="utf-8")
+    assert told.count("Worst day: ") == len(others)
+    head, *rows = csv.reader((tmp_path / "differences.csv").read_text(encoding="utf-8").splitlines())
+    assert [row[0] for row in rows] == others
+    for row in rows:
+        assert sum(map(float, row[4:])) == pytest.approx(float(row[1]))
+    assert head[4:] == list(COST_TERMS)
+    assert (tmp_path / "differences.tex").is_file()
+    assert main(["report", str(file), "--against", "nobody"]) == 2
+    alone = evaluate("hold", f"{SUITE}/drop")
+    with pytest.raises(FleetgymError, match="only agent"):
+        report(alone, tmp_path / "alone.html", against="hold")
+    assert not (tmp_path / "alone.html").exists()
 
 
 def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetgym.cli.explain import text
 from fleetgym.cli.parser import main
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
+from fleetgym.leaderboard.words import text
 from fleetgym.scoring.explain import Day, Pair, explain
 from fleetgym.scoring.score import score
 
