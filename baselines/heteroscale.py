@@ -10,7 +10,8 @@ Adapted:
 - A group of prompt and token nodes with its ratio is a split replica; where a model has none, any replica. The ratio is
   that of the replica which serves nominal demand cheapest, and stays. Pools without room pass on to the next one.
 - Tokens that a replica should decode are those at which it keeps deadlines at nominal lengths, times `target`.
-- Requests that miss their deadline stand for latency. The paper gives no numbers for tolerances; ours are assumed.
+- Requests that miss their deadline stand for latency. Tolerances are assumed: the rules were read in
+  summaries of the paper.
 - Its scheduler places nodes near each other in the network. A replica here is already such a group.
 """
 

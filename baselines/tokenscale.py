@@ -11,7 +11,8 @@ Adapted:
   ratio of nodes is added is chosen anew in each window: the one that serves the model's present lengths cheapest.
 - Velocities are those of the instance's resources: computing for prompts; KV memory and requests at once for tokens.
   Deadlines are kept at these. Workloads are the classes. The network between nodes is never the slowest.
-- Convertible decoders are replicas of both phases. As a share of demand they stay, where the model has such.
+- Convertible decoders are replicas of both phases. A share of demand stays with them, where the
+  model has such. The share is assumed: the rules were read in summaries of the paper.
 """
 
 from __future__ import annotations
