@@ -38,7 +38,7 @@ def test_frozen_splits_do_not_change(split: str, checksum: str) -> None:
 
 
 def test_it_is_as_planned() -> None:
-    """20 test and 8 dev instances a family with two scenarios each; five of each are sampled, one of dev comes first."""
+    """20 test and 8 dev instances a family with two scenarios each; five are sampled, one of dev comes first."""
     for split, most in (("dev", 8), ("test", 20)):
         assert Counter(task.family for task in tasks(split)) == dict.fromkeys(HEADLINE, most)
         names = list_instances(f"fleet-v2/{split}")
