@@ -28,9 +28,9 @@ help:  ## Show what can be made
 # Agents that need no more than a few seconds an episode; `fleetgym list agents` names the others.
 QUICK_AGENTS := hold random autoscale gh gh-rolling agh agh-rolling homogeneous 'descent(every=6)' margin
 
-score: .venv/ready  ## Compare ten reference agents on a day of each fleet-v0/dev instance (under 4 minutes)
+score: .venv/ready  ## Compare ten reference agents on a day of each family of fleet-v2/dev (under 4 CPU minutes)
 	$(BIN)/fleetgym warmup
-	$(BIN)/fleetgym compare $(QUICK_AGENTS) --workers $(WORKERS) --scenarios 0
+	$(BIN)/fleetgym compare $(QUICK_AGENTS) --suite fleet-v2/first --workers $(WORKERS)
 
 test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup

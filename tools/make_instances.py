@@ -54,6 +54,7 @@ MERGED = (("week", "ou-v2"), ("drop-v2", "market"), ("budget-v2", "tail-v2", "sp
 COUNTS = {"dev": {"s": 5, "m": 3}, "test": {"s": 13, "m": 7}}
 WITH_LARGE = {"s": 13, "m": 6, "l": 1}
 SAMPLED = 5
+FIRST = 3  # of dev, for a first score
 SCENARIOS = 2
 
 
@@ -221,7 +222,11 @@ def manifest(entries: list[dict]) -> dict:
         for task in tasks("test")
         if task.size == "s" and task.number <= SAMPLED and task.stem in there
     ]
-    firsts = [f"{task.stem}#0" for task in tasks("dev") if task.id.endswith("-s-01") and task.stem in there]
+    firsts = [
+        f"{task.stem}#0"
+        for task in tasks("dev")
+        if task.size == "s" and task.number <= FIRST and task.stem in there
+    ]
     about = "scenario 0 of the first test instances of each family, in its smallest size"
     found = {
         "format": MANIFEST_FORMAT,
@@ -230,7 +235,7 @@ def manifest(entries: list[dict]) -> dict:
         "entries": entries,
         "samples": [
             {"id": f"{DRAWN}/sample", "about": about, "tasks": sampled},
-            {"id": f"{DRAWN}/first", "about": "one day of dev of each family, and one week", "tasks": firsts},
+            {"id": f"{DRAWN}/first", "about": "scenario 0 of the first dev instances of each family, in its smallest size", "tasks": firsts},
         ],
     }
     return sealed(found)

@@ -38,14 +38,14 @@ def test_frozen_splits_do_not_change(split: str, checksum: str) -> None:
 
 
 def test_it_is_as_planned() -> None:
-    """20 test and 8 dev instances a family with two scenarios each; five are sampled, one of dev comes first."""
+    """20 test and 8 dev instances a family, two days each; five are sampled, three of dev come first."""
     for split, most in (("dev", 8), ("test", 20)):
         assert Counter(task.family for task in tasks(split)) == dict.fromkeys(HEADLINE, most)
         names = list_instances(f"fleet-v2/{split}")
         assert names == [task.stem for task in tasks(split)]
         assert len(list_tasks(f"fleet-v2/{split}")) == 2 * len(names)
     assert tuple(counts_as(FIRST[0])) == HEADLINE
-    assert list_tasks("fleet-v2/first") == [(name, 0) for name in FIRST]
+    assert list_tasks("fleet-v2/first") == [(f"{name[:-1]}{k}", 0) for name in FIRST for k in (1, 2, 3)]
     sampled = list_tasks("fleet-v2/sample")
     assert Counter(entries()[name].family for name, _ in sampled) == dict.fromkeys(HEADLINE, 5)
     assert {(entries()[name].size, scenario) for name, scenario in sampled} == {("s", 0)}

@@ -103,7 +103,7 @@ SMALLER = [
     (r"^systemd-run --user --scope -p Delegate=yes ", ""),
     (r" --official \w+$", ""),  # see tests/evaluation/test_official.py
     (r"^(fleetgym compare mine.py:agent hold margin)$", r"\1 --suite fleet-v0/dev/drop-s-001 --scenarios 0"),
-    (r"--suite fleet-v[12]/[\w/-]+", "--suite fleet-v0/toy"),
+    (r"--suite fleet-v[12]/(?!first\b)[\w/-]+", "--suite fleet-v0/toy"),
     (r"^(fleetgym (compare|evaluate) (?!.*--suite).*)", r"\1 --suite fleet-v0/toy"),
     (r"^(fleetgym evaluate (?:my_agent.py:Mine|\".*Program.*) --suite fleet-v0/toy)$", r"\1/two-pools"),
     (
