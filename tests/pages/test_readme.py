@@ -42,7 +42,7 @@ def test_its_agents_score_what_it_says(tmp_path: Path) -> None:
 def test_leaders_are_those_of_the_leaderboard() -> None:
     """Each row repeats one of `leaderboard/README.md`, as published; the first of them leads."""
     board = (
-        (ROOT / "leaderboard" / "README.md").read_text(encoding="utf-8").partition("### fleet-v1/sample")[2]
+        (ROOT / "leaderboard" / "README.md").read_text(encoding="utf-8").partition("### fleet-v2/sample")[2]
     )
     rows = [
         line.split(" | ") for line in board.partition("\n### ")[0].splitlines() if " as published |" in line
