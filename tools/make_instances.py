@@ -235,7 +235,7 @@ def manifest(entries: list[dict]) -> dict:
         "entries": entries,
         "samples": [
             {"id": f"{DRAWN}/sample", "about": about, "tasks": sampled},
-            {"id": f"{DRAWN}/first", "about": "scenario 0 of the first dev instances of each family, in its smallest size", "tasks": firsts},
+            {"id": f"{DRAWN}/first", "about": about.replace("test", "dev"), "tasks": firsts},
         ],
     }
     return sealed(found)
