@@ -225,7 +225,7 @@ def written(reference: str, rows: Rows, about: str, unfinished: Mapping[str, str
 
 The mean over the headline families ({_headline(headline, by_family)}),
 with 95 % intervals over instances. **Agents share a rank if they do not differ significantly from the first of them**
-(paired differences, Holm's correction, 5 %); two further down in a group may differ.
+(paired differences, Holm's correction, 5 %). Two further down in a group may differ.
 
 {_ranking(headline)}
 {_deciding(rows)}
