@@ -63,7 +63,7 @@ class CommittedHorizon(Mpc):
         if seen >= 0:
             self.belief.update(seen, view.conditions)
         among = np.union1d(self.candidates, np.flatnonzero(view.fleet + self.target))
-        windows = min(self.windows, view.instance.num_windows - view.window)
+        windows = min(self.ahead, view.instance.num_windows - view.window)
         starting = np.asarray(info["starting"])
         program = PathsProgram(view, self.belief, among, self.paths, windows, starting, self.seed)
         program.solve(self.solver)

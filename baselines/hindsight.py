@@ -40,7 +40,7 @@ class Hindsight:
     Parameters
     ----------
     windows, paths : int
-        How far the futures go, and how many are drawn.
+        How far the futures go (two windows beyond the longest start-up, if that is more), and how many are drawn.
     holding : float
         Share of a candidate's cost that is the cost of holding it, from 0 (as published) to 1.
     every : int
@@ -68,6 +68,7 @@ class Hindsight:
         self.view, self.seed = view, seed
         self.belief, self.sizer = Belief(view.instance), FleetSizer(view.instance)
         self.candidates = shortlist(view.snapshot(), self.shortlist)
+        self.ahead = max(self.windows, 2 + max(c.startup_windows for c in view.instance.configurations))
         self.target = view.fleet
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -77,7 +78,7 @@ class Hindsight:
         if seen >= 0:
             self.belief.update(seen, view.conditions)
         if view.window % self.every == 0:
-            windows = min(self.windows, view.instance.num_windows - view.window)
+            windows = min(self.ahead, view.instance.num_windows - view.window)
             drawn = self.belief.sample(self.paths, windows, np.random.default_rng(self.seed))
             packed = self._packed(drawn)
             among = np.union1d(self.candidates, np.flatnonzero(view.fleet + self.target + packed))

@@ -48,7 +48,8 @@ class Lookahead:
     Parameters
     ----------
     paths, windows : int
-        How many paths, and how far they go.
+        How many paths, and how far they go: twice the longest start-up, if that is more. A fleet that has just begun to
+        serve at the end of a path looks dear.
     exchanges : int
         Exchanges of two replicas that are played in a round of the search, at most: those that are estimated best.
     rounds : int
@@ -104,6 +105,7 @@ class Lookahead:
                 self.rivals[c] = np.array([other for other in members if other != c], dtype=np.int64)
         budget = instance.budget
         self.paid_by_day = budget is not None and budget.kind == "pool"
+        self.ahead = max(self.windows, 2 * max(c.startup_windows for c in instance.configurations))
         self.target, self.rent_factor = view.fleet, 1.0
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -131,7 +133,7 @@ class Lookahead:
 
     def _paths(self) -> Paths:
         """Return the windows that fleets are played over; the coming one is known where the instance shows it."""
-        windows = min(self.windows, self.view.instance.num_windows - self.view.window)
+        windows = min(self.ahead, self.view.instance.num_windows - self.view.window)
         drawn = self.belief.sample(self.paths, windows, np.random.default_rng(self.seed))
         if self.view.instance.lead:
             return drawn

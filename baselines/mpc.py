@@ -43,7 +43,7 @@ class Mpc:
     Parameters
     ----------
     windows : int
-        How far the program looks.
+        How far the program looks: two windows beyond the longest start-up, if that is more.
     paths : int
         Of what may come, in the program.
     judges : int
@@ -76,6 +76,7 @@ class Mpc:
         self.belief = Belief(view.instance)
         self.candidates = shortlist(view.snapshot(), self.shortlist)
         self.solver = make_solver(random_seed=1, simplex_iteration_limit=MAX_ITERATIONS)
+        self.ahead = max(self.windows, 2 + max(c.startup_windows for c in view.instance.configurations))
         self.target = view.fleet
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -86,7 +87,7 @@ class Mpc:
             self.belief.update(seen, view.conditions)
         if view.window % self.every == 0:
             among = np.union1d(self.candidates, np.flatnonzero(view.fleet + self.target))
-            windows = min(self.windows, view.instance.num_windows - view.window)
+            windows = min(self.ahead, view.instance.num_windows - view.window)
             starting = np.asarray(info["starting"])
             plan = PathsProgram(view, self.belief, among, self.paths, windows, starting, self.seed)
             self.target = self._rounded(plan.solve(self.solver), windows)

@@ -31,7 +31,7 @@ class ToldLookahead(Lookahead):
 
     def _paths(self) -> Paths:
         view = self.view
-        windows = min(self.windows, view.instance.num_windows - view.window)
+        windows = min(self.ahead, view.instance.num_windows - view.window)
         told = min(self.told, windows)
         if told == 0:
             return super()._paths()

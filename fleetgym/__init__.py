@@ -15,6 +15,7 @@ if sys.orig_argv[1:3] == ["-m", "fleetgym"] and sys.path[:1] in ([""], [os.getcw
     del sys.path[0]
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from fleetgym.runtime import signals
@@ -77,6 +78,8 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
+    # Both versions are frozen: v0 plays the older sets as before, so Gymnasium need not call it out of date.
+    warnings.filterwarnings("ignore", r".*FleetAlloc-v0 is out of date", DeprecationWarning)
     if "FleetAlloc-v0" not in gymnasium.registry:
         gymnasium.register(
             "FleetAlloc-v0",
