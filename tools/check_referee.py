@@ -26,6 +26,7 @@ from fleetgym.cli.process import run_program
 from fleetgym.families import engines
 from fleetgym.families.draft import fits, requests_of
 from fleetgym.families.generate import generate, stored_scenarios
+from fleetgym.families.plans import FAMILIES
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.hardware import catalog
@@ -168,7 +169,7 @@ def _formula(
 
     def keeps(n: int) -> bool:
         found = pair(n)
-        return (found.service_s.at(a, b) - found.prefill_s.at(a, b)) / b <= engines.TPOT_SLO_S
+        return (found.service_s.at(a, b) - found.prefill_s.at(a, b)) / b <= FAMILIES["ou-v2"].tpot_slo_s
 
     while high - low > 1 and not keeps(high):
         middle = (low + high) // 2

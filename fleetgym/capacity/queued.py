@@ -101,16 +101,23 @@ def _capacity(
         planned = dataclasses.replace(conditions, rate_rps=U_MAX * asked)  # a plan fills replicas up to this
         return np.asarray(model.operate(serving, planned, router)[1])
 
-    found = np.zeros_like(offered)
-    for group in _sharing(model.instance, serving):
-        asked = offered * group
+    def most(asked: np.ndarray) -> float:
         low, high = 0.0, _AMPLE
         if not np.any(unserved(high * asked) > _UNSERVED):
-            low = high
-        while high - low > _CLOSE * high:
+            return high
+        while high - low > _CLOSE * max(high, _CLOSE):
             middle = 0.5 * (low + high)
             low, high = (low, middle) if np.any(unserved(middle * asked) > _UNSERVED) else (middle, high)
-        found += low * asked
+        return low
+
+    found = np.zeros_like(offered)
+    for group in _sharing(model.instance, serving):
+        share = most(offered * group)
+        if share == 0.0 and group.sum() > 1:  # what nobody can serve holds nobody up
+            alone = [g and most(offered * (np.arange(len(group)) == i)) > 0.0 for i, g in enumerate(group)]
+            group = np.array(alone)
+            share = most(offered * group)
+        found += share * offered * group
     return found
 
 

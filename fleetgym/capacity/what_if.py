@@ -160,7 +160,7 @@ def stated_slos(instance: Instance) -> tuple[Slo, ...]:
     --------
     >>> import fleetgym
     >>> stated_slos(fleetgym.load_instance("fleet-v0/toy/two-pools"))[0].words
-    'ttft=1s,delay=2s,error=0.05'
+    'ttft=2s,delay=2s,error=0.05'
     """
     if instance.stated is not None:
         return instance.stated.slos

@@ -42,6 +42,7 @@ def test_gymnasium_check(instance_id: str) -> None:
     """Gymnasium's own checker has nothing to say, not even a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*FleetAlloc-v0 is out of date")
         check_env(make(instance_id), skip_render_check=True)
 
 
@@ -429,6 +430,7 @@ def test_stable_baselines3_check(instance_id: str) -> None:
     sb3 = pytest.importorskip("stable_baselines3.common.env_checker", reason="stable-baselines3 is not there")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*FleetAlloc-v0 is out of date")
         sb3.check_env(make(instance_id), warn=True)
 
 

@@ -70,6 +70,7 @@ def test_gymnasium_check_with_rendering() -> None:
     """Gymnasium's checker renders, too, and has nothing to say."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*FleetAlloc-v0 is out of date")
         check_env(make())
 
 

@@ -55,6 +55,7 @@ def test_gymnasium_check(wrapper: type, instance: str) -> None:
     """Gymnasium's checker has nothing to say but that the environment is wrapped."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*FleetAlloc-v0 is out of date")
         warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
         check_env(wrapper(make(instance)), skip_render_check=True)
 

@@ -66,6 +66,7 @@ MACHINE = re.compile(
 ELSEWHERE = {
     r"pytest (-n 8 )?--fleetgym-agent": "tests/evaluation/test_pytest_plugin.py",
     r"fleetgym best-known search": "tests/search/test_best_known.py",
+    r"fleetgym compare program.py:Agent": "tests/evaluation/test_evolve_example.py",
     r"fleetgym calibrate": "tests/evaluation/test_calibration.py",
     r"(fleetgym|make) leaderboard": "tests/leaderboard/test_leaderboard.py",
     r"fleetgym season (draw|check) 2026-11": "tests/leaderboard/test_seasons.py",

@@ -278,8 +278,6 @@ def read_trace(
         _append_totals(path, trace, np.concatenate(totals), parser, layout)
     if trace.num_rows == 0:
         fail(path, "all rows", f"none of {seen:,} rows is a request with output tokens that did not fail")
-    if not totals:
-        _check_totals(path, trace)
     trace.is_clock, trace.format = parser.times.is_clock, layout.format.name or None
     if "label" in layout.columns or "model" in layout.columns:
         trace.pairs = tuple(parser.codes)
@@ -294,6 +292,8 @@ def read_trace(
         more = f" and {rest} more" if rest > 0 else ""
         trace.notes += (f"columns that were not read: {', '.join(layout.unused[:_SHOWN])}{more}", *noted)
     _ask_for_unit(path, trace, parser.times, are_whole)
+    if not totals:
+        _check_totals(path, trace)
     _cut(path, trace, since, until, length_ns)
     return trace
 
