@@ -207,7 +207,13 @@ def test_holes(days: list[dict[int, int]], left: int, says: tuple[str, ...]) -> 
 def write_hours(path: Path, *days: dict[int, int]) -> Path:
     """Write a trace with these requests in each hour."""
     counts = hourly(*days)
-    seconds = np.concatenate([300 * k + 300 * np.arange(int(n)) / int(n) for k, n in enumerate(counts) if n])
+    seconds = np.concatenate(  # not as regular as the totals of minutes
+        [
+            300 * k + 300 * np.arange(int(n)) / int(n) + np.arange(int(n)) % 2
+            for k, n in enumerate(counts)
+            if n
+        ]
+    )
     (path / "t.csv").write_text(
         f"{HEADER}\n" + "\n".join(f"{stamp(s)},{100 + int(s) % 50},20" for s in seconds) + "\n"
     )
@@ -216,10 +222,10 @@ def write_hours(path: Path, *days: dict[int, int]) -> Path:
 
 def test_missing_days_do_not_lower_the_rate(tmp_path: Path) -> None:
     """Two days with nothing recorded in between leave rate and history as they are, and the stored day full."""
-    made = import_trace(write_hours(tmp_path, {0: 72}, {0: 72}, EMPTY, EMPTY, {0: 72}), by="one", **SMALL)
-    assert made.instance.workloads[0].rate_rps == pytest.approx(72 / 3600, rel=1e-4)
+    made = import_trace(write_hours(tmp_path, {0: 60}, {0: 60}, EMPTY, EMPTY, {0: 60}), by="one", **SMALL)
+    assert made.instance.workloads[0].rate_rps == pytest.approx(60 / 3600, rel=1e-4)
     assert made.instance.history.rate_rps.shape == (2 * 288, 1)
-    assert made.scenarios[0].rate_rps.min() == pytest.approx(72 / 3600, rel=1e-4)
+    assert made.scenarios[0].rate_rps.min() == pytest.approx(60 / 3600, rel=1e-4)
     assert "3 whole calendar days, 2023-11-16 to 2023-11-20" in made.days.extension
     assert "2 calendar days without any request" in made.notes[0]
 
