@@ -48,8 +48,8 @@ class Lookahead:
     Parameters
     ----------
     paths, windows : int
-        How many paths, and how far they go: twice the longest start-up, if that is more. A fleet that has just begun to
-        serve at the end of a path looks dear.
+        How many paths, and how far they go: twice the longest start-up, if that is more. A fleet that only
+        begins to serve at the end of a path looks expensive.
     exchanges : int
         Exchanges of two replicas that are played in a round of the search, at most: those that are estimated best.
     rounds : int

@@ -227,15 +227,15 @@ def manifest(entries: list[dict]) -> dict:
         for task in tasks("dev")
         if task.size == "s" and task.number <= FIRST and task.stem in there
     ]
-    about = "scenario 0 of the first test instances of each family, in its smallest size"
+    about = "scenario 0 of the first {} instances of each family, in its smallest size"
     found = {
         "format": MANIFEST_FORMAT,
         "headline": list(HEADLINE),
         "merged": [list(group) for group in MERGED],
         "entries": entries,
         "samples": [
-            {"id": f"{DRAWN}/sample", "about": about, "tasks": sampled},
-            {"id": f"{DRAWN}/first", "about": about.replace("test", "dev"), "tasks": firsts},
+            {"id": f"{DRAWN}/sample", "about": about.format("test"), "tasks": sampled},
+            {"id": f"{DRAWN}/first", "about": about.format("dev"), "tasks": firsts},
         ],
     }
     return sealed(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.quantities import USD_PER_GPU_H
 from fleetgym.hardware import catalog
 from fleetgym.model.facts import Facts, Slo
-from fleetgym.model.instance import Budget, Instance, Workload
+from fleetgym.model.instance import Budget, Instance, Pool, Workload
 
 _LATE_SHARE = 1.0 / 3.0  # of what an unserved request costs, where nothing else is stated
 
@@ -105,10 +105,9 @@ def without(instance: Instance, names: Sequence[str]) -> Instance:
     """
     lost = np.zeros(instance.num_pools, dtype=bool)
     for name in names:
-        meant = [name in (pool.id, pool.region, pool.gpu_type) for pool in instance.pools]
+        meant = [name in _names([pool]) for pool in instance.pools]
         if not any(meant):
-            known = {word for pool in instance.pools for word in (pool.id, pool.region, pool.gpu_type)}
-            raise UnknownNameError("pool, region or GPU type", name, sorted(known))
+            raise UnknownNameError("pool, region or GPU type", name, _names(instance.pools))
         lost |= meant
     if lost.all():
         raise FleetgymError(f"without {', '.join(names)} no GPU is left to plan with")
@@ -146,11 +145,15 @@ def only(instance: Instance, name: str) -> Instance:
     >>> [pool.cap_gpus > 0 for pool in only(instance, instance.pools[0].id).pools]
     [True, False]
     """
-    known = {word for pool in instance.pools for word in (pool.id, pool.region, pool.gpu_type)}
-    if name not in known:
-        raise UnknownNameError("pool, region or GPU type", name, sorted(known))
-    others = [pool.id for pool in instance.pools if name not in (pool.id, pool.region, pool.gpu_type)]
+    if name not in (known := _names(instance.pools)):
+        raise UnknownNameError("pool, region or GPU type", name, known)
+    others = [pool.id for pool in instance.pools if name not in _names([pool])]
     return without(instance, others) if others else instance
+
+
+def _names(pools: Iterable[Pool]) -> list[str]:
+    """Return what pools may be called: ids, regions and GPU types."""
+    return sorted({name for pool in pools for name in (pool.id, pool.region, pool.gpu_type)})
 
 
 def stated_slos(instance: Instance) -> tuple[Slo, ...]:

@@ -340,7 +340,7 @@ def test_the_compute_row_is_the_prefill_nodes_time() -> None:
         column, pair = found[name]
         work = pair.work_tflop.at(1155, 211)  # type: ignore[attr-defined]
         assert column.configuration.compute_tflops / work == pytest.approx(nodes[0] / prompt_s, rel=1e-9)
-        assert column.configuration.max_concurrency == nodes[1] * column.at_once
+        assert column.configuration.max_concurrency == nodes[1] * column.engine_limit
         assert {use.tier: use.gpus for use in column.configuration.uses} == {
             "L40S-fp16": nodes[0],
             "A100-80GB-fp16": nodes[1],
@@ -352,13 +352,18 @@ def test_no_prompt_delays_the_tokens_and_their_limit_is_kept() -> None:
     for limit_s in (0.03, 0.05):
         column, pair = columns_of(node("A100-80GB"), tpot_s=limit_s)["1x1xA100-80GB+1x1xA100-80GB:split"]
         token_s = pair.service_s.per_output_token  # type: ignore[attr-defined]
-        step = roofline.step_time(node("A100-80GB"), OPTIONS, float(column.at_once))
-        assert token_s == pytest.approx(step.per_output_token_s(column.at_once, 1155 + 211 / 2), rel=1e-12)
+        step = roofline.step_time(node("A100-80GB"), OPTIONS, float(column.engine_limit))
+        assert token_s == pytest.approx(
+            step.per_output_token_s(column.engine_limit, 1155 + 211 / 2), rel=1e-12
+        )
         context = 2 * 1155 + 211 / 2
-        assert step.per_output_token_s(column.at_once, context) <= limit_s
-        more = roofline.step_time(node("A100-80GB"), OPTIONS, column.at_once + 1.0)
+        assert step.per_output_token_s(column.engine_limit, context) <= limit_s
+        more = roofline.step_time(node("A100-80GB"), OPTIONS, column.engine_limit + 1.0)
         memory = roofline.capacity(node("A100-80GB"), OPTIONS).max_concurrency  # type: ignore[union-attr]
-        assert column.at_once == memory or more.per_output_token_s(column.at_once + 1, context) > limit_s
+        assert (
+            column.engine_limit == memory
+            or more.per_output_token_s(column.engine_limit + 1, context) > limit_s
+        )
 
 
 def test_the_first_token_waits_for_the_kv_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,9 +102,8 @@ def confine(address_space_bytes: int) -> None:
                 _map_user(NOBODY, NOBODY)
     _drop_capabilities()
     _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    _LIBC.personality(
-        _EQUAL_ADDRESSES
-    )  # by which Python hashes objects: a rerun finds sets in the same order
+    # Python hashes objects by their addresses: a rerun finds sets in the same order.
+    _LIBC.personality(_EQUAL_ADDRESSES)
     resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes, address_space_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))

@@ -7,14 +7,23 @@ prefill nodes, its queue servers and its memory are those of the decode nodes.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fleetgym.hardware.performance import roofline
-from fleetgym.hardware.performance.coefficients import Coefficients, Deployment, PairPerformance, Requests
+from fleetgym.hardware.performance.coefficients import (
+    Capacity,
+    Coefficients,
+    Deployment,
+    PairPerformance,
+    Requests,
+)
 from fleetgym.hardware.performance.gpu_rates import kv_gb_per_token
 from fleetgym.hardware.performance.roofline import RooflineOptions
 from fleetgym.model.instance import Configuration, Use
@@ -29,20 +38,12 @@ _FEWEST_SERVERS = 8  # that a replica should have for each workload that it serv
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitColumn:
-    """Prefill and decode nodes in a ratio, and how many requests each decode node serves at once."""
+    """Prefill and decode nodes in a ratio, as a configuration."""
 
-    prefill: Deployment
-    decode: Deployment
-    ratio: tuple[int, int]
-    at_once: int
     configuration: Configuration
+    engine_limit: int  # requests at once that the engine of a decode node is told
     memory_gb: float  # for the KV cache, over all decode nodes
     label: str = "modelled"
-
-    @property
-    def engine_limit(self) -> int:
-        """Requests at once that a decode node's engine is told."""
-        return self.at_once
 
 
 def sent_s_per_token(deployment: Deployment) -> float:
@@ -148,15 +149,19 @@ class SplitDemand:
         """Return the most requests on a decode node whose tokens are in time; 0 where there is none."""
         context = self.lengths[0] * self.longer + self.lengths[1] / 2.0
 
-        def keeps(at_once: int) -> bool:
+        def is_late(at_once: int) -> bool:
             step = roofline.step_time(decode, options, float(at_once))
-            return step.per_output_token_s(float(at_once), context) <= self.tpot_s
+            return step.per_output_token_s(float(at_once), context) > self.tpot_s
 
-        low, high = 0, most + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if keeps(middle) else (low, middle)
-        return low
+        return bisect.bisect_left(range(1, most + 1), True, key=is_late)
+
+
+class _Decoding(NamedTuple):
+    """What a decode node serves."""
+
+    capacity: Capacity
+    at_once: int  # requests
+    served: frozenset[int]  # workloads whose tokens are then in time
 
 
 def split_columns(
@@ -198,56 +203,75 @@ def split_columns(
         None where a limit of a workload is broken.
     """
     plain = dataclasses.replace(options, held=None)
-    limits = {node: _limits(node, demands, options) for node in nodes}
+    decoding = {node: _decoding(node, demands, options) for node in nodes}
+    tiers = {node.gpu.name: tier for node, tier in nodes.items()}
     best: dict[tuple[str, str], dict[tuple[int, int], tuple[float, SplitColumn, list]]] = {}
-    for prefill in nodes:
-        for decode in nodes:
-            at_once, served = limits[decode]
-            for ratio in RATIOS if served else ():
-                gpus = Counter({prefill.gpu.name: 0})
-                for node, count in zip((prefill, decode), ratio, strict=True):
-                    gpus[node.gpu.name] += count * node.gpus
-                if gpus.total() > MAX_GPUS:
-                    continue
-                row = [
-                    _kept(demand, split_pair(prefill, decode, ratio, demand.requests(decode), at_once, plain))
-                    if i in served
-                    else None
-                    for i, demand in enumerate(demands)
-                ]
-                column = _column(prefill, decode, ratio, at_once, gpus, nodes, options)
-                column = dataclasses.replace(
-                    column,
-                    configuration=dataclasses.replace(
-                        column.configuration,
-                        startup_windows=startup_windows,
-                        model_storage_usd_per_h=storage_usd_per_gb_h * prefill.weight_gb,
-                    ),
-                )
-                usd = sum(usd_per_gpu_h[name] * count for name, count in gpus.items())
-                worth = _throughput(column, row, demands) / usd
-                group = best.setdefault((prefill.gpu.name, decode.gpu.name), {})
-                if worth > 0.0 and (ratio not in group or worth > group[ratio][0]):
-                    group[ratio] = worth, column, row
+    for prefill, decode, ratio, gpus in _splits(nodes):
+        found = decoding[decode]
+        if found is None:
+            continue
+        row = [
+            _kept(demand, split_pair(prefill, decode, ratio, demand.requests(decode), found.at_once, plain))
+            if i in found.served
+            else None
+            for i, demand in enumerate(demands)
+        ]
+        configuration = Configuration(
+            id=f"{decode.model.name}@{_label(prefill, decode, ratio)}:split",
+            model=decode.model.name,
+            uses=tuple(Use(tier=tiers[name], gpus=count) for name, count in gpus.items()),
+            compute_tflops=ratio[0] * _tflops(prefill, plain),
+            kv_capacity_gb=ratio[1] * found.capacity.kv_capacity_gb,
+            kv_gb_per_token=kv_gb_per_token(decode),
+            max_concurrency=ratio[1] * found.at_once,
+            max_replicas=1,
+            startup_windows=startup_windows,
+            model_storage_usd_per_h=storage_usd_per_gb_h * prefill.weight_gb,
+        )
+        column = SplitColumn(
+            configuration=configuration,
+            engine_limit=found.at_once,
+            memory_gb=ratio[1] * roofline.kv_capacity_gb(decode, options),
+        )
+        usd = sum(usd_per_gpu_h[name] * count for name, count in gpus.items())
+        worth = _throughput(column, row, demands) / usd
+        group = best.setdefault((prefill.gpu.name, decode.gpu.name), {})
+        if worth > 0.0 and (ratio not in group or worth > group[ratio][0]):
+            group[ratio] = worth, column, row
     groups = [sorted(group.values(), key=lambda found: -found[0]) for group in best.values() if group]
     ranked = sorted(groups, key=lambda group: -group[0][0])
     kept = [found for k, group in enumerate(ranked) for found in (group if k < pairs else group[:1])]
     return [column for _, column, _ in kept], [[row[i] for _, _, row in kept] for i in range(len(demands))]
 
 
-def _limits(
-    node: Deployment, demands: Sequence[SplitDemand], options: RooflineOptions
-) -> tuple[int, frozenset[int]]:
-    """Return how many requests a decode node serves at once, and the workloads whose tokens are then in time."""
+def _splits(
+    nodes: Iterable[Deployment],
+) -> Iterator[tuple[Deployment, Deployment, tuple[int, int], Mapping[str, int]]]:
+    """Yield prefill node, decode node, ratio, and the GPUs that a replica takes, where these are not too many."""
+    for prefill, decode, ratio in itertools.product(nodes, nodes, RATIOS):
+        gpus = Counter({prefill.gpu.name: ratio[0] * prefill.gpus})
+        gpus[decode.gpu.name] += ratio[1] * decode.gpus
+        if gpus.total() <= MAX_GPUS:
+            yield prefill, decode, ratio, gpus
+
+
+def _label(prefill: Deployment, decode: Deployment, ratio: tuple[int, int]) -> str:
+    """Return the nodes of both sides, such as ``"2x1xH100+1x2xL40S"``."""
+    sides = zip(ratio, (prefill, decode), strict=True)
+    return "+".join(f"{count}x{node.gpus}x{node.gpu.name}" for count, node in sides)
+
+
+def _decoding(node: Deployment, demands: Sequence[SplitDemand], options: RooflineOptions) -> _Decoding | None:
+    """Return what a decode node serves; None where it serves nothing in time."""
     capacity = roofline.capacity(node, options)
     if capacity is None:
-        return 0, frozenset()
+        return None
     most = np.array([d.most_at_once(node, capacity.max_concurrency, options) for d in demands])
     ample = most >= min(_FEWEST_SERVERS, capacity.max_concurrency)
     if not ample.any():
-        return 0, frozenset()
+        return None
     at_once = int(most[ample].min())
-    return at_once, frozenset(np.flatnonzero(most >= at_once).tolist())
+    return _Decoding(capacity, at_once, frozenset(np.flatnonzero(most >= at_once).tolist()))
 
 
 def _kept(demand: SplitDemand, pair: PairPerformance | None) -> PairPerformance | None:
@@ -267,39 +291,3 @@ def _throughput(
     configuration = column.configuration
     rps = min(configuration.compute_tflops / work, configuration.max_concurrency / held_s)
     return rps * len(served)
-
-
-def _column(
-    prefill: Deployment,
-    decode: Deployment,
-    ratio: tuple[int, int],
-    at_once: int,
-    gpus: Mapping[str, int],
-    nodes: Mapping[Deployment, str],
-    options: RooflineOptions,
-) -> SplitColumn:
-    """Return the instance's form; its id has the nodes of both sides: ``"2x1xH100+1x2xL40S:split"``."""
-    tiers = {node.gpu.name: nodes[node] for node in (prefill, decode)}
-    sides = (
-        f"{count}x{node.gpus}x{node.gpu.name}" for count, node in zip(ratio, (prefill, decode), strict=True)
-    )
-    capacity = roofline.capacity(decode, options)
-    assert capacity is not None, "a decode node has a limit"
-    configuration = Configuration(
-        id=f"{decode.model.name}@{'+'.join(sides)}:split",
-        model=decode.model.name,
-        uses=tuple(Use(tier=tiers[name], gpus=count) for name, count in gpus.items()),
-        compute_tflops=ratio[0] * _tflops(prefill, dataclasses.replace(options, held=None)),
-        kv_capacity_gb=ratio[1] * capacity.kv_capacity_gb,
-        kv_gb_per_token=kv_gb_per_token(decode),
-        max_concurrency=ratio[1] * at_once,
-        max_replicas=1,
-    )
-    return SplitColumn(
-        prefill=prefill,
-        decode=decode,
-        ratio=ratio,
-        at_once=at_once,
-        configuration=configuration,
-        memory_gb=ratio[1] * roofline.kv_capacity_gb(decode, options),
-    )
