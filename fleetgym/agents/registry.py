@@ -186,7 +186,10 @@ def parse_agent(text: str) -> AgentSpec:
         return AgentSpec(text, known[head].target, arguments, known[head].is_reference)
     place, _, attribute = head.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise FleetgymError(f"cannot read the agent {text!r}; expected a name, module:Class or file.py:Class")
+        raise FleetgymError(
+            f"cannot read the agent {text!r}; expected a name, module:Class or file.py:Class, and its settings in "
+            "brackets, as in 'gh(margin=0.2)'"
+        )
     found = _find_place(place)
     return AgentSpec(text, f"{found}:{attribute}", arguments, is_reference=False)
 

@@ -25,8 +25,7 @@ def instance_name(text: str) -> str:
     fleetgym.files.errors.FleetgymError: ...
     """
     from fleetgym.agents.registry import agent_entries
-    from fleetgym.model.library import is_path, list_instances, suites
-    from fleetgym.model.suites import refuse_other_file
+    from fleetgym.model.library import is_path, list_instances, refuse_other_file, suites
 
     if text in {*suites(), *(suite.partition("/")[0] for suite in suites())}:
         members = list_instances(text)
@@ -34,11 +33,11 @@ def instance_name(text: str) -> str:
             f"{text!r} is a suite of {len(members)} instances; expected one: {members[0]}, ..."
         )
     if not is_path(text):
-        refuse_other_file(text)
         if text.partition("(")[0] in agent_entries():
             raise FleetgymError(
                 f"{text!r} is an agent; an instance comes first, as in fleet-v0/toy/drop --agent {text}"
             )
+        refuse_other_file(text)
     return text
 
 

@@ -38,6 +38,14 @@ Benchmark policies that allocate rented GPUs to LLM serving, and plan capacity f
 
 _ONE_RUN = ", such as files; such scores hold within one run only"
 
+#: What users of other programs type first.
+_HINTS = {
+    "help": "; --help lists them, and comes after a subcommand, too",
+    "play": "; did you mean 'run'?",
+    "benchmark": "; did you mean 'compare'?",
+    "train": "; policies are trained in Python, as in docs/ppo.md, and then scored by 'compare'",
+}
+
 #: Verbs that take an agent of the user's own. What others read may be anybody's.
 _TAKING_AGENTS = ("list", "plan", "run", "simulate", "evaluate", "compare", "check-agent", "submit")
 
@@ -68,7 +76,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="fleetgym", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"fleetgym {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="SUBCOMMAND", required=True)
+    parser.hints = _HINTS
+    verbs = parser.add_subparsers(dest="verb", metavar="SUBCOMMAND")
     verb = functools.partial(_verb, verbs)
     for add in (_add_looking, _add_planning, _add_playing, _add_keeping, submissions.add, pages.add):
         add(verb)
@@ -378,12 +387,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    if not argv:
+    arguments, left = parser.parse_known_args(argv)
+    if arguments.verb is None and not left:
         parser.print_help(sys.stderr)
         return 2
-    arguments, left = parser.parse_known_args(argv)
     if left:
-        own = arguments.own_parser
+        own = getattr(arguments, "own_parser", parser)
         is_agent = "[--agent AGENT]" in own.format_usage() and not left[0].startswith("-")
         hint = "; name an agent by --agent" if is_agent else ""
         known = set(re.findall(r"--[a-z][\w-]+", own.format_help()))

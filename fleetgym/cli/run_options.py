@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +22,14 @@ if TYPE_CHECKING:
 
 #: What is played where nothing is named.
 DEFAULT = ("fleet-v0/dev",)
+#: Names every reference agent.
+ALL = "all"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare them."""
     parser.add_argument(
-        "agents", nargs="*", metavar="AGENT", help=f"{AGENT_HELP} (default: all reference agents)"
+        "agents", nargs="*", metavar="AGENT", help=f"{AGENT_HELP}; all: every reference agent"
     )
     parser.add_argument(
         "--suite",
@@ -71,32 +72,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def agents(arguments: argparse.Namespace) -> list[str]:
-    """Return the agents that were named, or all of ours."""
+    """Return the agents that were named, where `all` stands for every one of ours."""
     from fleetgym.agents.registry import agent_entries
 
-    return arguments.agents or [name for name, entry in agent_entries().items() if entry.is_reference]
-
-
-def confirm_all(arguments: argparse.Namespace, jobs: list[Job]) -> None:
-    """Where no agent is named, say what playing all of them takes; on a terminal, ask.
-
-    Raises
-    ------
-    FleetgymError
-        If the answer is not yes.
-    """
-    if arguments.agents:
-        return
-    count = len({job.agent for job in jobs})
-    note(
-        f"no agent is named: all {count} reference agents play {len(jobs):,} episodes, some for minutes each; "
-        f"a quick start is `fleetgym {arguments.verb} hold margin agh-rolling`"
-    )
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        sys.stderr.write("Play them all? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise FleetgymError("nothing was played; name agents")
+    ours = [name for name, entry in agent_entries().items() if entry.is_reference]
+    return list(dict.fromkeys(name for word in arguments.agents for name in (ours if word == ALL else [word])))
 
 
 def jobs(arguments: argparse.Namespace) -> list[Job]:
@@ -105,15 +85,21 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     Raises
     ------
     FleetgymError
-        For an unknown agent or suite.
+        For an unknown agent or suite, and where no agent is named.
     """
     from fleetgym.evaluation.run import make_jobs
     from fleetgym.model.suites import full_suite
 
     arguments.suite = full_suite(arguments.suite)
+    is_named = bool(arguments.agents)
+    arguments.agents = arguments.agents or [ALL]
     found = make_jobs(agents(arguments), arguments.suite, arguments.scenarios, arguments.seed)
+    if not is_named:
+        raise FleetgymError(
+            f"name agents, as in `fleetgym {arguments.verb} hold margin agh-rolling`; `all` is {len(agents(arguments))} "
+            f"reference agents, which play {len(found):,} episodes, some for minutes each"
+        )
     tell_reserved(arguments.suite)
-    confirm_all(arguments, found)
     return found
 
 

@@ -259,7 +259,10 @@ def read_part(folder: str | os.PathLike[str], name: str, limit: int = 2**62) -> 
 def _check_folder(folder: Path) -> None:
     """Accept regular files of known names and bounded size only: no links, pipes, folders or surprises."""
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
-        raise DataError("expected a folder, and no link to one", source=str(folder))
+        raise DataError(
+            "expected the folder of a submission, as `fleetgym submit` makes it of results, and no link",
+            source=str(folder),
+        )
     with os.scandir(folder) as listing:
         found = {entry.name: entry.stat(follow_symlinks=False) for entry in _at_most(listing, 16)}
     for name, status in sorted(found.items()):

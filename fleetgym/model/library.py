@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -372,9 +373,12 @@ def find_entry(name: str) -> Entry:
     ------
     UnknownNameError
         If there is none, with the nearest name.
+    FleetgymError
+        For the name of a file that is no instance file.
     """
     known = entries()
     if name not in known:
+        refuse_other_file(name)
         # A short name is not looked up, but it is understood well enough to suggest the full one.
         same = [full for full in known if full.rpartition("/")[2] == name]
         raise unknown("instance", name, same or known)
@@ -520,6 +524,17 @@ def is_path(id_or_path: str | os.PathLike[str]) -> bool:
     if not isinstance(id_or_path, (str, os.PathLike)):
         raise FleetgymError(f"expected the id or the file of an instance, got {shown(id_or_path)}")
     return not isinstance(id_or_path, str) or id_or_path.endswith((".json", ".json.gz"))
+
+
+def refuse_other_file(name: str) -> None:
+    """Raise FleetgymError for a file that is no instance file, such as the trace that one is to be made of."""
+    if Path(name).is_file():
+        raise FleetgymError(
+            f"{name} is no instance file (.json or .json.gz); if it is a trace of requests, "
+            f"`fleetgym import-trace {name}` makes one of it"
+        )
+    if re.search(r"\.[A-Za-z]\w*$", name):
+        raise FleetgymError(f"there is no file {name!r}; an instance is a file (.json or .json.gz) or an id")
 
 
 @functools.lru_cache(maxsize=32)

@@ -14,6 +14,7 @@ from fleetgym.model.library import (
     list_instances,
     list_tasks,
     load_scenarios,
+    refuse_other_file,
     suites,
 )
 from fleetgym.model.sets import unknown
@@ -67,12 +68,3 @@ def instances_of(part: str) -> list[str]:
     if is_path(part):
         return [str(part)]
     return list(dict.fromkeys(instance for instance, _ in tasks_of(part)))
-
-
-def refuse_other_file(part: str) -> None:
-    """Raise FleetgymError for a file that is no instance file, such as the trace that one is to be made of."""
-    if Path(part).is_file():
-        raise FleetgymError(
-            f"{part} is no instance file (.json or .json.gz); if it is a trace of requests, "
-            f"`fleetgym import-trace {part}` makes one of it"
-        )

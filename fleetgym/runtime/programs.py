@@ -11,7 +11,7 @@ import difflib
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,6 +33,9 @@ class Parser(argparse.ArgumentParser):
     'adds: error: unrecognized arguments: \\x1b[2J'
     """
 
+    #: What to say of words that are no choice, where that is better than the nearest choice.
+    hints: Mapping[str, str] = {}
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse words; ``--option=--``, of which argparse makes an empty list, is refused."""
         words = sys.argv[1:] if args is None else list(args)
@@ -44,7 +47,8 @@ class Parser(argparse.ArgumentParser):
         """Print usage and complaint, and exit with 2; of a word that is no choice, say which one is near."""
         if found := re.search(r"(invalid choice: '(.*?)')( \(choose from (.*)\))$", message, flags=re.S):
             known = re.findall(r"[^\s',]+", found[4])
-            message = f"{message[: found.end(1)]}{nearest(found[2], known)}{found[3]}"
+            hint = self.hints.get(found[2]) or nearest(found[2], known)
+            message = f"{message[: found.end(1)]}{hint}{found[3]}"
         super().error(plain(message))
 
 

@@ -389,14 +389,40 @@ def test_progress_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_without_names_all_reference_agents_play(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    """``fleetgym compare`` alone compares ours, and nobody else's."""
+def test_all_reference_agents_play_only_when_asked(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """``fleetgym compare`` alone plays nothing for hours; ``all`` is ours, and nobody else's."""
     from fleetgym.agents.registry import agent_entries
     from fleetgym.cli import run_options
     from fleetgym.runtime.entry_points import Entry
 
+    code, _, said = run("compare", "--suite", "fleet-v0/toy")
+    assert code == 2
+    assert "name agents, as in `fleetgym compare hold margin agh-rolling`; `all` is " in said
     entries = {**agent_entries(), "theirs": Entry("theirs", "a:B", "them")}
     monkeypatch.setattr("fleetgym.agents.registry.agent_entries", lambda: entries)
-    names = run_options.agents(make_parser().parse_args(["compare"]))
-    assert {"hold", "agh-rolling"} <= set(names)
+    names = run_options.agents(make_parser().parse_args(["compare", "hold", "all"]))
+    assert names[0] == "hold"
+    assert "agh-rolling" in names
+    assert len(names) == len(set(names))
     assert "theirs" not in names
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["help", "compare"], "--help lists them"),
+        (["play", "hold"], "did you mean 'run'?"),
+        (["train", "ppo"], "docs/ppo.md"),
+        (["--verison"], "did you mean '--version'?"),
+        (["run", "requests.csv"], "there is no file 'requests.csv'"),
+        (["show", "day.toml"], "there is no file 'day.toml'"),
+        (["verify", "mine.jsonl"], "`fleetgym submit` makes"),
+        (["evaluate", "gh:margin=2"], "'gh(margin=0.2)'"),
+    ],
+)
+def test_a_mistaken_command_is_told_the_way(run: Run, words: list[str], hint: str) -> None:
+    """What users of other programs type first ends in a sentence that helps."""
+    Path("mine.jsonl").touch()
+    code, out, said = run(*words)
+    assert code in (1, 2)
+    assert hint in out + said
