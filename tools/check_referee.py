@@ -141,10 +141,10 @@ def capacity_cells(known: set[str]) -> Iterator[Cell]:
             tokens = roofline.kv_capacity_gb(deployment) / gpu_rates.kv_gb_per_token(deployment)
             if key in known or tokens < 20.0 * lengths[:2].sum():
                 continue
-            operators = operator_table(deployment, tokens)
+            operators = operator_table(deployment, tokens, gpu_rates.engine_times(deployment.model).prompt)
             if operators is None:
                 continue
-            options = RooflineOptions(coefficients=2)
+            options = RooflineOptions(coefficients=3)
             at_once, formula, ttft_s = _formula(deployment, lengths, options, tokens)
             if formula < 1e-6:  # 1 % of the prompts are late by their length alone
                 continue

@@ -271,8 +271,7 @@ class Engine:
         """Return an instance's configuration, with the times of `table` or the roofline's."""
         configuration, stated = instance.configurations[c], instance.stated
         deployment = deployment_of(instance, c)
-        is_second = stated is not None and stated.coefficients == 2
-        options = dataclasses.replace(ENGINE, coefficients=2 if is_second else 1)
+        options = dataclasses.replace(ENGINE, coefficients=1 if stated is None else stated.coefficients)
         if stated is not None and stated.measured_steps:
             raise FleetgymError(
                 "the instance was made of measured times, which the engine dynamo does not take"

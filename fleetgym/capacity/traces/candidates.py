@@ -39,7 +39,7 @@ _STAGES = (1, 2, 3, 4, 6, 8)  # nodes of one replica, at most as many as it need
 TOLERANCE = 1e-6
 
 #: The engine of a plan; between nodes, Ethernet of 100 Gbit/s is assumed.
-ENGINE = roofline.RooflineOptions(coefficients=2, network_s=1e-4, network_gb_per_s=12.5)
+ENGINE = roofline.RooflineOptions(coefficients=3, network_s=1e-4, network_gb_per_s=12.5)
 _ANY_CAPACITY = Capacity(
     compute_tflops=1.0, kv_capacity_gb=1.0, kv_gb_per_token=1.0, max_concurrency=1, label=""
 )

@@ -319,7 +319,7 @@ def fit_step(deployment: Deployment, rows: Sequence[Measurement]) -> tuple[StepT
     from scipy.optimize import lsq_linear
 
     batch = float(np.median([r.concurrency for r in rows]))
-    start = roofline.step_time(deployment, RooflineOptions(coefficients=2), batch)
+    start = roofline.step_time(deployment, RooflineOptions(coefficients=3), batch)
     parts = ("base_s", "context_s", "sequence_s", "prefill_s", "first_base_s", "first_token_s", "prompt_s")
     design: list[np.ndarray] = []
     for row in rows:

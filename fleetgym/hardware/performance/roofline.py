@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from fleetgym.files.errors import UnknownNameError
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware.catalog import WEIGHT_BYTES, IterationFit, iteration_fits
 from fleetgym.hardware.performance import gpu_rates
 from fleetgym.hardware.performance.coefficients import (
@@ -81,8 +81,9 @@ class RooflineOptions:
         What sequences hold, on which concurrency rests. Without it each has `context_limit` tokens reserved.
     microbatches : int
         Micro-batches in a pipeline.
-    coefficients : {1, 2}
-        Version of the constants.
+    coefficients : {1, 2, 3}
+        Version of the constants. Version 2 made `fleet-v2`. In version 3 no prompt takes less time alone than in a
+        batch; without it, the first token comes too early where GPUs are joined by PCIe.
     measured : {"prefer", "ignore"}
         Whether, in version 1, a fit to measured runs replaces the roofline where there is one.
     efficiency : Efficiency
@@ -99,7 +100,7 @@ class RooflineOptions:
     context_limit: int = 8192
     held: HeldTokens | None = None
     microbatches: int = 8
-    coefficients: Literal[1, 2] = 1
+    coefficients: Literal[1, 2, 3] = 1
     measured: Literal["prefer", "ignore"] = "prefer"
     efficiency: Efficiency = Efficiency()
     network_s: float = 0.0
@@ -109,6 +110,8 @@ class RooflineOptions:
     def __post_init__(self) -> None:
         if self.measured not in ("prefer", "ignore"):
             raise UnknownNameError("mode of measured", self.measured, ("prefer", "ignore"))
+        if self.coefficients not in (1, 2, 3):
+            raise FleetgymError(f"coefficients: expected version 1, 2 or 3, got {self.coefficients!r}")
 
 
 DEFAULT = RooflineOptions()
@@ -151,7 +154,7 @@ def step_time(
     options : RooflineOptions
         Assumptions, with the version of the constants.
     batch : float, optional
-        Sequences at once, on which depends, in version 2, how many experts of a mixture are read; by default
+        Sequences at once, on which depends, from version 2 on, how many experts of a mixture are read; by default
         ``options.max_num_seqs``.
 
     Returns
@@ -163,13 +166,15 @@ def step_time(
     own = options.steps.get(step_key(deployment)) if stages == 1 else None
     if own is not None:
         return own
-    if options.coefficients == 2:
-        modelled = _by_operators(deployment, batch or options.max_num_seqs)
-    else:
+    if options.coefficients == 1:
         modelled = _roofline(deployment, options.efficiency)
+    else:
+        modelled = _by_operators(deployment, batch or options.max_num_seqs)
+    if options.coefficients >= 3:
+        modelled = _alone_no_faster(modelled)
     if stages > 1:
         modelled = _through_network(modelled, deployment, options)
-    if options.coefficients == 2 or options.measured == "ignore":
+    if options.coefficients >= 2 or options.measured == "ignore":
         return modelled
     fit = _measured(deployment, modelled.base_s)
     if fit is None:
@@ -186,7 +191,7 @@ def step_time(
 
 
 def _by_operators(deployment: Deployment, batch: float) -> StepTime:
-    """Return the step's constants of version 2, an engine's times included."""
+    """Return the step's constants from version 2 on, an engine's times included."""
     stages, engine = deployment.pipeline_parallel, gpu_rates.engine_times(deployment.model)
     step = gpu_rates.step_constants(deployment, max(1.0, batch / stages))
     return StepTime(
@@ -200,6 +205,20 @@ def _by_operators(deployment: Deployment, batch: float) -> StepTime:
         prompt_s=engine.prompt * step["prompt_s"] / stages,
         attention_s=engine.prompt * step["attention_s"] / stages,
         first_attention_s=engine.first_prompt * step["attention_s"],
+    )
+
+
+def _alone_no_faster(step: StepTime) -> StepTime:
+    """Return a step whose prompts take as long alone as in a batch, or longer.
+
+    Alone, all-reduces overlap with computation. How much was fitted on NVLink, and is too much where they take longer
+    than the computation.
+    """
+    return dataclasses.replace(
+        step,
+        first_base_s=max(step.first_base_s, step.prompt_s),
+        first_token_s=max(step.first_token_s, step.prefill_s),
+        first_attention_s=max(step.first_attention_s, step.attention_s),
     )
 
 
@@ -401,7 +420,7 @@ def pair(
 
     A request holds its slot while its own prompt and, in turn, those of the others in the batch are
     processed, and then for one step per output token. Its delay is the same: waiting is the tail's matter. The others
-    are like itself or, in version 2, a mixture of all requests of `options.held`: they bring as many prompt tokens as
+    are like itself or, from version 2 on, a mixture of all requests of `options.held`: they bring as many prompt tokens as
     these do for each token that is generated.
 
     Parameters
@@ -441,7 +460,7 @@ def pair(
     square = (2.0 - share) * input_tokens * (1.0 + requests.input_cv2)
     first_token_s = step.first_token_s + step.first_attention_s * square
     others_token_s = step.prefill_s + step.attention_s * square
-    if options.coefficients == 2 and options.held is not None:
+    if options.coefficients >= 2 and options.held is not None:
         held = options.held
         mixed_s = _mixed_s(step, held)
         service_s = Coefficients(
