@@ -59,10 +59,7 @@ format: .venv/ready-dev  ## Format the code, and mend what the linter can
 bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run; then verify-all
 	$(BIN)/python tests/benchmarks/bench_routing.py
 	$(BIN)/python tests/benchmarks/bench_rollouts.py
-	$(BIN)/python tests/benchmarks/bench_queueing.py
-	$(BIN)/python tests/benchmarks/bench_agh.py
 	$(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
-	$(BIN)/python tests/benchmarks/bench_jiang.py
 	$(BIN)/python tests/benchmarks/bench_environment.py
 	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all

@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fleetgym.evaluation.results import Results, read_results
-from fleetgym.evaluation.results_format import COST_TERMS, EpisodeResult
+from fleetgym.evaluation.results_format import COST_TERMS
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError, printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
@@ -152,25 +152,10 @@ def played_rows(run: Results, relative_to: str = "best-known") -> tuple[str, dic
     rows: dict[str, list[Played]] = {}
     for episode in run.episodes:
         best_usd, bound_usd = reference.value_usd[episode.task], reference.bound_usd[episode.task]
-        rows.setdefault(episode.agent, []).append(_played(episode, run, best_usd, bound_usd))
+        family = run.header.instances[episode.instance].family
+        cpu_s = None if episode.timing is None else episode.timing.total_s
+        rows.setdefault(episode.agent, []).append(Played.of(episode, family, best_usd, bound_usd, cpu_s))
     return reference.name, rows
-
-
-def _played(episode: EpisodeResult, run: Results, best_usd: float, bound_usd: float | None) -> Played:
-    timing = episode.timing
-    return Played(
-        family=run.header.instances[episode.instance].family,
-        instance=episode.instance,
-        scenario=episode.scenario,
-        cost_usd=episode.cost_usd,
-        best_usd=best_usd,
-        bound_usd=bound_usd,
-        costs=episode.costs,
-        miss_share=episode.miss_share,
-        unserved_share=episode.unserved_share,
-        failed=episode.failure is not None,
-        cpu_s=None if timing is None else timing.total_s,
-    )
 
 
 # -- pictures

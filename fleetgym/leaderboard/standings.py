@@ -332,19 +332,8 @@ def fresh_tasks(record: Record, known: BestKnownSet | None = None) -> list[Playe
 def _played(record: Record, episode: VerifiedEpisode, best_usd: float, bound_usd: float | None) -> Played:
     if bound_usd is not None and episode.cost_usd < bound_usd * (1.0 - TOLERANCE):
         raise DataError(f"{record.id} on {task_name(*episode.task)} costs less than its lower bound")
-    return Played(
-        family=record.instances[episode.instance].family,
-        instance=episode.instance,
-        scenario=episode.scenario,
-        cost_usd=episode.cost_usd,
-        best_usd=best_usd,
-        bound_usd=bound_usd,
-        costs=episode.costs,
-        miss_share=episode.miss_share,
-        unserved_share=episode.unserved_share,
-        failed=episode.failure is not None,
-        cpu_s=episode.cpu_s,
-    )
+    family = record.instances[episode.instance].family
+    return Played.of(episode, family, best_usd, bound_usd, episode.cpu_s)
 
 
 def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from fleetgym.evaluation.results_format import COST_TERMS, Costs
 from fleetgym.files.errors import FleetgymError
@@ -37,6 +38,25 @@ class Played:
     unserved_share: float
     failed: bool
     cpu_s: float | None  # of the episode, reset included
+
+    @classmethod
+    def of(
+        cls, episode: Any, family: str, best_usd: float, bound_usd: float | None, cpu_s: float | None
+    ) -> Played:
+        """Return an episode of a results file, or of a verified record, beside what it is compared with."""
+        return cls(
+            family=family,
+            instance=episode.instance,
+            scenario=episode.scenario,
+            cost_usd=episode.cost_usd,
+            best_usd=best_usd,
+            bound_usd=bound_usd,
+            costs=episode.costs,
+            miss_share=episode.miss_share,
+            unserved_share=episode.unserved_share,
+            failed=episode.failure is not None,
+            cpu_s=cpu_s,
+        )
 
     @property
     def task(self) -> Task:

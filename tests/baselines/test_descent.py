@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from test_agents import demand, play
 from toys import configuration, make_instance, pool
 
 from fleetgym.baselines.descent import Descent
-from fleetgym.files.errors import FleetgymError
 
 
 def test_samples_are_windows_of_paths() -> None:
@@ -21,9 +19,3 @@ def test_samples_are_windows_of_paths() -> None:
     drawn = agent.belief.sample(6, 3, np.random.default_rng(4)).workload[:, :, 0]
     assert sorted(rates) == sorted(float(drawn[k, k // 2].sum()) for k in range(6))
     assert all(c.available_gpus.tolist() == [8] for c in agent._believed())
-
-
-def test_arguments() -> None:
-    """A horizon below one is refused."""
-    with pytest.raises(FleetgymError, match="horizon is 0; expected"):
-        Descent(horizon=0)

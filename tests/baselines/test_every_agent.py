@@ -7,7 +7,7 @@ from test_agents import play
 from toys import random_instance, random_scenario
 
 from fleetgym.agents.registry import make_agent
-from fleetgym.files.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 
 #: How agents are made, with settings that search little, and how many instances they play.
 AGENTS = {
@@ -45,10 +45,39 @@ def test_any_instance(name: str, seed: int) -> None:
         *("jiang(objective='fast')", "jiang(search='luck')", "jiang(utilization=1.5)"),
         *("melange(slice_factor=0)", "melange(utilization=0.0)", "cem(generations=0)"),
         *("milp(slo='soft')", "milp(kv='none')", "milp(formulation='loose')", "milp(gap=-1.0)"),
-        "milp(switch_weight=-1.0)",
+        *("milp(switch_weight=-1.0)", "descent(horizon=0)", "margin(lower=-1)"),
+        *("autoscale(target_utilization=1.2)", "autoscale(cooldown_windows=-1)", "margin(risk=2)"),
+        *(
+            "margin(payback_windows=0)",
+            "lookahead(paths=0)",
+            "lookahead(exchanges=-1)",
+            "lookahead(large=-1)",
+        ),
+        *("patient(every=0)", "patient(surprise=0.0)", "patient(every=1.5)", "patient(paths=0)"),
+        *(f"mpc({name}=0)" for name in ("windows", "paths", "judges", "shortlist", "every")),
+        *("chc(commitment=0)", "hindsight(holding=1.5)", "hindsight(paths=0)"),
+        *("right-sizing(share=2.0)", "right-sizing(lower=0.0)", "knative(target=1.2)"),
+        *(
+            "knative(panic_threshold=0.5)",
+            "llm-d(down=0.9)",
+            "dynamo(every=0)",
+            "spothedge(overprovision=-1)",
+        ),
+        *("sageserve(gap=1.0)", "sageserve(idle=0.0)", "heteroscale(target=0.0)"),
+        *("heteroscale(calm_windows=-1)", "tokenscale(convertible=-0.1)"),
     ],
 )
 def test_bad_arguments(name: str) -> None:
     """An argument that means nothing is named, with what would be valid."""
     with pytest.raises(FleetgymError, match=f"{name.partition('(')[2].partition('=')[0]} is .*expected"):
+        make_agent(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["margin(forecaster='seasonl')", "dynamo(forecaster='seasonl')", "sageserve(forecaster='seasonl')"],
+)
+def test_forecasters_have_names(name: str) -> None:
+    """Unknown ones are refused."""
+    with pytest.raises(UnknownNameError, match="seasonal"):
         make_agent(name)

@@ -290,7 +290,7 @@ def test_random_starts_follow_remark_1() -> None:
     "size", ["4-4-5", "6-6-10", "10-10-10", "15-15-10", pytest.param("20-20-20", marks=pytest.mark.slow)]
 )
 def test_fastllm_instances_are_solved_without_violations(size: str) -> None:
-    """Four seeds of each of the paper's sizes; `bench_agh.py` does fifty."""
+    """Four seeds of each of the paper's sizes."""
     generate = pytest.importorskip("fleetgym.families.generate").generate
     for seed in range(4):
         snapshot = snapshot_of(generate("fastllm", size, seed))

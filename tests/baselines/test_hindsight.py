@@ -12,7 +12,6 @@ from fleetgym.baselines.committed_horizon import CommittedHorizon
 from fleetgym.baselines.hindsight import Future, Hindsight
 from fleetgym.baselines.mpc import Mpc
 from fleetgym.baselines.right_sizing import RightSizing
-from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
 
 
@@ -69,19 +68,3 @@ def test_idle_replicas_stay_until_their_rent_is_worth_a_start() -> None:
     assert held[0] < held[2]
     targets, _ = play(RightSizing(share=0.0, patience=1e6), instance, day)
     assert targets[-1] == max(targets)
-
-
-@pytest.mark.parametrize(
-    ("make", "arguments", "message"),
-    [
-        (CommittedHorizon, {"commitment": 0}, "commitment is 0; expected"),
-        (Hindsight, {"holding": 1.5}, "holding is 1.5; expected"),
-        (Hindsight, {"paths": 0}, "paths is 0; expected"),
-        (RightSizing, {"share": 2.0}, "share is 2.0; expected at most 1"),
-        (RightSizing, {"lower": 0.0}, "lower is 0.0; expected"),
-    ],
-)
-def test_arguments(make: type, arguments: dict[str, float], message: str) -> None:
-    """Numbers that mean nothing are named."""
-    with pytest.raises(FleetgymError, match=message):
-        make(**arguments)

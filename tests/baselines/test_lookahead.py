@@ -11,7 +11,6 @@ from fleetgym import Conditions, View
 from fleetgym.baselines.lookahead import FEW_MOVES, Lookahead
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.jobs import Job, run_job
-from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import load_instance
 from fleetgym.scoring.best_known import load_best_known
 
@@ -68,13 +67,3 @@ def test_all_others_have_the_whole_one(instance: str, large: int) -> None:
     agent = Lookahead(large=large)
     agent.reset(View(instance), seed=0)
     assert (agent.most_rounds, agent.most_exchanges, agent.most_moves) == (8, 4, None)
-
-
-def test_arguments() -> None:
-    """Counts below one are refused."""
-    with pytest.raises(FleetgymError, match="paths is 0; expected"):
-        Lookahead(paths=0)
-    with pytest.raises(FleetgymError, match="exchanges is -1; expected"):
-        Lookahead(exchanges=-1)
-    with pytest.raises(FleetgymError, match="large is -1; expected"):
-        Lookahead(large=-1)

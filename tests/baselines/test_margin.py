@@ -1,13 +1,11 @@
-"""`margin`: hysteresis between two margins, the pace of a budget, and what is refused."""
+"""`margin`: hysteresis between two margins, and the pace of a budget."""
 
 from __future__ import annotations
 
-import pytest
 from test_agents import demand, play
 from toys import configuration, make_instance, pool
 
 from fleetgym.baselines.margin import PACE, Margin
-from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.instance import Instance
 
 
@@ -39,15 +37,3 @@ def test_a_budget_for_the_day_is_paced() -> None:
         assert fleet[0] * hold_usd <= left * PACE / (instance.num_windows - t) + 1e-9
         left -= fleet[0] * hold_usd
     assert targets[-1][0] >= 1
-
-
-def test_arguments() -> None:
-    """Values out of range are refused with the range, and so are names."""
-    with pytest.raises(FleetgymError, match="lower is -1; expected at least 0"):
-        Margin(lower=-1)
-    with pytest.raises(FleetgymError, match="risk is 2; expected at most 1"):
-        Margin(risk=2)
-    with pytest.raises(FleetgymError, match="payback_windows is 0; expected"):
-        Margin(payback_windows=0)
-    with pytest.raises(UnknownNameError, match="forecaster"):
-        Margin(forecaster="kalmann")

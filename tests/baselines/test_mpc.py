@@ -11,7 +11,6 @@ from toys import configuration, make_instance, pool, random_instance
 
 from fleetgym import Belief, View
 from fleetgym.baselines.mpc import Mpc, PathsProgram
-from fleetgym.files.errors import FleetgymError
 from fleetgym.runtime.highs import make_solver
 
 
@@ -58,10 +57,3 @@ def test_what_starts_late_is_ordered_early() -> None:
     )
     targets, _ = play(Mpc(every=1), instance, demand(instance, [5.0, 30.0]))
     assert targets[1][0] < 4 <= targets[2][0]
-
-
-def test_arguments() -> None:
-    """Counts below one are refused."""
-    for name in ("windows", "paths", "judges", "shortlist", "every"):
-        with pytest.raises(FleetgymError, match=f"{name} is 0; expected"):
-            Mpc(**{name: 0})

@@ -9,7 +9,6 @@ from toys import configuration, make_instance, pool
 
 from fleetgym.baselines.lookahead import Lookahead
 from fleetgym.baselines.patient import Patient
-from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance, load_scenarios
 
@@ -58,10 +57,3 @@ def test_a_rate_that_moves_calls_for_a_search(
     found, usual = searches(monkeypatch), toy.workloads[0].rate_rps
     play(Patient(every=1000, surprise=0.3), toy, demand(toy, [usual] * 5 + [usual * factor]))
     assert found == expected
-
-
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"surprise": 0.0}, {"every": 1.5}, {"paths": 0}])
-def test_arguments(wrong: dict[str, float]) -> None:
-    """Too small ones are refused by name."""
-    with pytest.raises(FleetgymError, match=next(iter(wrong))):
-        Patient(**wrong)

@@ -26,7 +26,6 @@ from fleetgym.baselines.sageserve import SageServe, cheapest_change
 from fleetgym.baselines.services import Room, Services, supply
 from fleetgym.baselines.spothedge import SpotHedge
 from fleetgym.baselines.tokenscale import TokenScale
-from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.instance import Instance
 
 AGENTS = [Dynamo, HeteroScale, Knative, LlmD, SageServe, SpotHedge, TokenScale]
@@ -314,34 +313,3 @@ def test_sageserve_approaches_its_target_by_use() -> None:
     surprised = sizes(SageServe(forecaster="last", gap=2.0), instance, [4.0, 4.0, 60.0])
     unmoved = sizes(SageServe(forecaster="last", gap=99.0), instance, [4.0, 4.0, 60.0])
     assert surprised[3] >= 6 > unmoved[3]
-
-
-# -- arguments
-
-
-@pytest.mark.parametrize(
-    ("make", "arguments", "message"),
-    [
-        (Knative, {"target": 1.2}, "at most 1"),
-        (Knative, {"panic_threshold": 0.5}, "at least 1"),
-        (LlmD, {"up": 0.5, "down": 0.6}, "expected at most up"),
-        (Dynamo, {"every": 0}, "at least 1"),
-        (SpotHedge, {"overprovision": -1}, "at least 0"),
-        (SageServe, {"gap": 1.0}, "above 1"),
-        (SageServe, {"idle": 0.0}, "above 0"),
-        (HeteroScale, {"target": 0.0}, "above 0"),
-        (HeteroScale, {"calm_windows": -1}, "at least 0"),
-        (TokenScale, {"convertible": -0.1}, "at least 0"),
-    ],
-)
-def test_arguments(make, arguments, message: str) -> None:
-    """Values out of range are refused with the range."""
-    with pytest.raises(FleetgymError, match=message):
-        make(**arguments)
-
-
-@pytest.mark.parametrize("make", [Dynamo, SageServe])
-def test_forecasters_have_names(make) -> None:
-    """Unknown ones are refused."""
-    with pytest.raises(UnknownNameError, match="seasonal"):
-        make(forecaster="seasonl")

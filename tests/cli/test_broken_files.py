@@ -41,12 +41,17 @@ def assert_points_at(error: DataError, broken: BrokenFile, path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", BROKEN_INSTANCE_FILES, ids=lambda b: b.name)
-def test_broken_instance_file(broken: BrokenFile, tmp_path: Path) -> None:
-    """A broken instance file raises one `DataError` and stays as it was."""
+def test_broken_instance_file(broken: BrokenFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It raises one `DataError`, which `fleetgym show` tells in a line with exit code 1, and stays as it was."""
     path = written(tmp_path, broken)
     with pytest.raises(DataError) as caught:
         load_instance_file(path)
     assert_points_at(caught.value, broken, path)
+    assert main(["show", str(path)]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1, output.err
+    assert f"{path}: {broken.path}: " in output.err
     assert path.read_bytes() == broken.content
     assert list(tmp_path.iterdir()) == [path]
 
@@ -58,20 +63,6 @@ def test_broken_scenario_file(broken: BrokenFile, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_scenario_file(path, Instance.from_dict(good_instance()))
     assert_points_at(caught.value, broken, path)
-    assert path.read_bytes() == broken.content
-
-
-@pytest.mark.parametrize("broken", BROKEN_INSTANCE_FILES, ids=lambda b: b.name)
-def test_command_line_on_a_broken_file(
-    broken: BrokenFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`fleetgym show` exits with 1 and says in one line of stderr which file is wrong, where and why."""
-    path = written(tmp_path, broken)
-    assert main(["show", str(path)]) == 1
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.count("\n") == 1, output.err
-    assert f"{path}: {broken.path}: " in output.err
     assert path.read_bytes() == broken.content
 
 

@@ -35,8 +35,9 @@ def random_table(random, stages, types, layers):
     return np.where(np.arange(layers) < fits, table, 0.0)
 
 
-def check_against_ilp(cases, seed):
-    """Compare the enumeration with the ILP on random tables and node sets."""
+@pytest.mark.parametrize(("cases", "seed"), [(15, 1), pytest.param(200, 2, marks=pytest.mark.slow)])
+def test_equals_the_ilp(cases, seed):
+    """On random tables and node sets the enumeration finds what the paper's ILP proves optimal."""
     random = np.random.default_rng(seed)
     for _ in range(cases):
         count, layers = int(random.integers(1, 5)), int(random.integers(2, 8))
@@ -45,17 +46,6 @@ def check_against_ilp(cases, seed):
         oracle, proven = solve_placement(table, nodes)
         assert proven
         assert best_plan(table, nodes).throughput_rps == pytest.approx(oracle, rel=1e-6, abs=1e-6)
-
-
-def test_equals_the_ilp():
-    """The enumeration finds what the paper's ILP proves optimal."""
-    check_against_ilp(15, seed=1)
-
-
-@pytest.mark.slow
-def test_equals_the_ilp_on_200_cases():
-    """The same on two hundred random cases."""
-    check_against_ilp(200, seed=2)
 
 
 def brute_force(table, nodes):

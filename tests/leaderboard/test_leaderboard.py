@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import hashlib
 import itertools
 import json
 import math
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from changed_files import refused_flips, swap_once_hashed
 from places import ROOT
 from scipy import stats
 from submissions import SUITE, make_good
@@ -498,18 +498,7 @@ def test_a_declaration_that_is_swapped_once_it_is_hashed_changes_nothing(
     folder = board / "submissions" / "2026-11-21-gh"
     record = read_record(board / "verified" / "2026-11-21-gh.json.gz")
     path = folder / "submission.toml"
-    other = path.read_text().replace('name = "gh"', 'name = "the best"')
-
-    def swapping(hashing: Any) -> Any:
-        def swap(*words: Any) -> Any:
-            found = hashing(*words)
-            path.write_text(other)
-            return found
-
-        return swap
-
-    for name in ("sha256", "file_digest"):
-        monkeypatch.setattr(hashlib, name, swapping(getattr(hashlib, name)))
+    swap_once_hashed(monkeypatch, path, path.read_text().replace('name = "gh"', 'name = "the best"'))
     check_unchanged(record, folder, {})
     with pytest.raises(DataError, match="changed since it was verified"):
         check_unchanged(record, folder, {})
@@ -572,19 +561,8 @@ def test_an_edited_record_is_noticed(board: Path) -> None:
 def test_a_flipped_record_is_noticed(board: Path) -> None:
     """Any bit of its text, and a cost that is changed by less than the page's tolerance."""
     path = board / "verified" / "2026-11-21-gh.json.gz"
-    record, text, rng = read_record(path), gzip.decompress(path.read_bytes()), np.random.default_rng(0)
-    places = rng.integers(0, len(text), 300).tolist()
-    caught = 0
-    for place in places:
-        flipped = bytearray(text)
-        flipped[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(gzip.compress(flipped))
-        try:
-            assert read_record(path) == record  # another way to write the same number
-        except DataError:
-            caught += 1
-    assert caught > 295
-    unsealed, edited = json.loads(text), json.loads(text)
+    assert refused_flips(path, lambda: read_record(path), seed=0) > 295
+    unsealed, edited = (json.loads(gzip.decompress(path.read_bytes())) for _ in range(2))
     del unsealed["sha256"]
     edited["episodes"][0]["cost_usd"] *= 1.0 + 1e-10  # less than what processors differ by
     for data in (unsealed, edited):
@@ -613,28 +591,15 @@ def write_edited(path: Path, data: dict[str, Any]) -> None:
 
 def test_a_flipped_best_known_value_is_noticed(own_instances: Path) -> None:
     """Every value has a checksum of its own, which `score` and `doctor` read: not a digit changes unseen."""
-    path = best_known_path("fleet-v0")
-    text, rng = path.read_bytes(), np.random.default_rng(4)
-    task = "fleet-v0/toy/two-pools#0"
-    whole = dataclasses.asdict(read_best_known(path).tasks[task])
+    path, task = best_known_path("fleet-v0"), "fleet-v0/toy/two-pools#0"
+    text = path.read_bytes()
+    assert refused_flips(path, lambda: read_best_known(path).tasks[task], seed=4) > 250
     for change in ({"value_usd": 22.5, "proven": False}, {"date": "2026-11-20"}, {"method": "x"}):
         data = json.loads(text)
         data["tasks"][task].update(change)
         path.write_text(json.dumps(data))
         with pytest.raises(DataError, match=r"two-pools#0.*changed since it was written"):
             read_best_known(path)
-    flips = 0
-    for place in rng.integers(0, len(text), 300).tolist():
-        flipped = bytearray(text)
-        flipped[place] ^= 1 << int(rng.integers(7))
-        path.write_bytes(flipped)
-        try:
-            found = read_best_known(path)
-        except (DataError, FleetgymError):
-            flips += 1
-        else:  # a blank between tokens
-            assert dataclasses.asdict(found.tasks[task]) == whole
-    assert flips > 250
 
 
 def test_a_changed_best_known_value_is_noticed(board: Path, own_instances: Path) -> None:

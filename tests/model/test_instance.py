@@ -282,16 +282,12 @@ def test_what_python_makes_is_checked_as_a_file_is(small: Instance) -> None:
 
 
 def test_what_python_makes_takes_no_writable_array(small: Instance) -> None:
-    """An array that the caller may change later is copied."""
+    """An array that the caller may change later is copied, also by `replace`."""
     rates = np.array(nominal_scenario(small).rate_rps)
     made = dataclasses.replace(nominal_scenario(small), rate_rps=rates)
     rates[:] = -1.0
     assert (made.rate_rps >= 0.0).all()
     assert not made.rate_rps.flags.writeable
-
-
-def test_replace_takes_no_writable_array(small: Instance) -> None:
-    """An array that the caller may change later is copied."""
     fleet = np.array([0, 0, 1])
     other = small.replace(nominal_fleet=fleet)
     fleet[2] = 3

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from changed_files import refused_flips, swap_once_hashed
 from places import ROOT
 
 import fleetgym
@@ -122,18 +121,8 @@ def test_changed_files_are_refused(copy: Path, ending: str) -> None:
 
 def test_a_flipped_manifest_is_noticed(copy: Path) -> None:
     """Names, sizes and families are in no other checksum."""
-    path, rng = copy / "manifest.json", np.random.default_rng(2)
-    text, before = path.read_bytes(), library.read_manifest(path)
-    caught = 0
-    for place in rng.integers(0, len(text), 300).tolist():
-        flipped = bytearray(text)
-        flipped[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(flipped)
-        try:
-            assert library.read_manifest(path) == before  # a blank between tokens
-        except DataError:
-            caught += 1
-    assert caught > 250
+    path = copy / "manifest.json"
+    assert refused_flips(path, lambda: library.read_manifest(path), seed=2) > 250
 
 
 @pytest.mark.parametrize("ending", [".json", ".scenarios.json"])
@@ -142,23 +131,10 @@ def test_files_that_are_swapped_once_they_are_hashed_change_nothing(
 ) -> None:
     """What was hashed is what is parsed, although the file is another one by then."""
     path = copy / "fleet-v0" / "toy" / f"two-pools{ending}"
-    original = path.read_text()
     expected = load_instance(ROOT / "instances" / "fleet-v0" / "toy" / "two-pools.json")
     scenarios = load_scenarios(ROOT / "instances" / "fleet-v0" / "toy" / "two-pools.json")
-    swapped = []
     assert library.entries()  # the manifest has a checksum of its own
-
-    def swapping(hashing: Any) -> Any:
-        def swap(*words: Any) -> Any:
-            found = hashing(*words)
-            path.write_text(original.replace("1", "2"))
-            swapped.append(path)
-            return found
-
-        return swap
-
-    for name in ("sha256", "file_digest"):
-        monkeypatch.setattr(hashlib, name, swapping(getattr(hashlib, name)))
+    swapped = swap_once_hashed(monkeypatch, path, path.read_text().replace("1", "2"))
     if ending == ".json":
         assert load_instance("fleet-v0/toy/two-pools") == expected
     else:
@@ -225,13 +201,6 @@ def test_best_known_costs_are_of_tasks(tmp_path: Path) -> None:
             read_best_known(tmp_path / "b.json")
     assert "unknown instance" in str(check_best_known((tmp_path, "fleet-v0/toy/none#0", best)))
     assert "no such file" in str(check_best_known((tmp_path, "fleet-v0/toy/drop#0", best))).lower()
-
-
-def test_published_schemas_are_the_code_s() -> None:
-    """The JSON Schemas in the repository are what the code would write now."""
-    folder = ROOT / "instances" / "schema"
-    assert json.loads((folder / "instance.schema.json").read_text()) == instance_schema()
-    assert json.loads((folder / "scenarios.schema.json").read_text()) == scenario_schema()
 
 
 def test_toy_files_satisfy_the_published_schema() -> None:
