@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import shutil
@@ -14,9 +13,8 @@ import pytest
 from fleetgym.files.finished_cells import read
 from fleetgym.papers import __main__ as command
 from fleetgym.papers import harness
-from fleetgym.papers.inference_fleet_sim import further, published, settings
 from fleetgym.papers.inference_fleet_sim import measurements as cells
-from fleetgym.papers.inference_fleet_sim.settings import AZURE, H100
+from fleetgym.papers.inference_fleet_sim import published, settings
 from fleetgym.papers.inference_fleet_sim.summary import insights
 
 TINY = settings.Effort(seeds=2, requests=500, many_seeds=3)
@@ -142,16 +140,3 @@ def test_every_published_table_is_there() -> None:
     """All nine tables of the paper are kept as printed."""
     for number in range(1, 10):
         assert getattr(published, f"TABLE_{number}")
-
-
-def test_a_node_that_fails_takes_its_slots() -> None:
-    """A day on which one of two nodes fails at noon is late in about the half in which one node is overloaded."""
-    queue = dataclasses.replace(AZURE, rate_rps=25.0).queue(H100, 0, AZURE.context)
-    assert queue.utilization(1) > 1.1
-    calm, low, high = (
-        further._day_with_failure(queue, 2, failed, hours, AZURE.slos, 2, 0.02)[0]
-        for failed, hours in ((0, 0.0), (1, 4.0), (1, 48.0))
-    )
-    assert calm < 0.001
-    assert 4.0 / 24.0 <= low <= 0.3
-    assert high == pytest.approx(0.5, abs=0.02)
