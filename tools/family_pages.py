@@ -23,8 +23,10 @@ from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
 from tools.check_families import Verdict, judge, read_costs
 from tools.family_statistics import (
+    CLOSEST,
     FAMILIES,
     HEADLINE,
+    WIDEST,
     compared,
     read_scores,
     section,
@@ -84,7 +86,9 @@ def disagreement(path: Path) -> str:
     return f"""
 ## How families tell agents apart
 
-From the [scores](results.md) of the reference agents as published, without `random`.
+From the [scores](results.md) of the reference agents as published, without `random`. *Spread* is the standard
+deviation of agents' mean ln(cost ratio) in a family; the widest within {WIDEST:.0f} times the narrowest is wanted.
+*Rank correlation* (Spearman) of agents between two families below {CLOSEST} is wanted, or one of them would add little.
 
 {chr(10).join(parts)}"""
 

@@ -51,22 +51,6 @@ def compared(scores: FamilyScores, headline: Sequence[str] = HEADLINE) -> Family
     }
 
 
-def what_counts(
-    scores: FamilyScores, headline: Sequence[str], merged: Sequence[Sequence[str]]
-) -> FamilyScores:
-    """Return scores of what counts: families that are not merged, and lists of merged ones, named "a+b".
-
-    Examples
-    --------
-    >>> scores = {"a": {"ou": 0.1, "drop": 0.3, "tail": 0.5, "ou+drop": 0.2}}
-    >>> what_counts(scores, ["ou", "drop", "tail"], [("ou", "drop")])
-    {'a': {'ou+drop': 0.2, 'tail': 0.5}}
-    """
-    group = {family: "+".join(of) for of in merged for family in of}
-    names = dict.fromkeys(group.get(family, family) for family in headline)
-    return compared(scores, list(names))
-
-
 def cheaper_by(log_ratios: Mapping[Cluster, float]) -> tuple[float, tuple[float, float] | None]:
     """Return by how many percent one agent is cheaper than another, with a 95 % interval over instances.
 
@@ -116,26 +100,6 @@ def correlations(scores: FamilyScores) -> dict[tuple[str, str], float]:
     }
 
 
-def alike(scores: FamilyScores) -> tuple[tuple[str, ...], ...]:
-    """Return lists of families that rank agents alike: those that correlations of at least `CLOSEST` join.
-
-    Examples
-    --------
-    >>> same = {"ou": 0.1, "budget": 0.2}, {"ou": 0.2, "budget": 0.3}, {"ou": 0.3, "budget": 0.4}
-    >>> tail = (0.3, 0.1, 0.2)
-    >>> alike({k: {**by, "tail": tail[k]} for k, by in enumerate(same)})
-    (('ou', 'budget'),)
-    """
-    families = list(next(iter(scores.values())))
-    joined = {family: {family} for family in families}
-    for (a, b), value in correlations(scores).items():
-        if value >= CLOSEST - 1e-9:  # so that the edge does not depend on rounding
-            together = joined[a] | joined[b]
-            joined |= dict.fromkeys(together, together)
-    groups = dict.fromkeys(tuple(f for f in families if f in joined[family]) for family in families)
-    return tuple(group for group in groups if len(group) > 1)
-
-
 def ranks(scores: FamilyScores, without: str | None = None) -> dict[str, int]:
     """Return each agent's rank by the mean over families, one of them left out.
 
@@ -164,9 +128,8 @@ def section(scores: FamilyScores) -> str:
 def _spread(found: Mapping[str, float]) -> str:
     factor = max(found.values()) / min(found.values())
     rows = [["spread", *(f"{value:.3f}" for value in found.values())]]
-    told = "which is met" if factor <= WIDEST else "**which is not met**"
-    return f"""**Spread between agents**: standard deviation of their mean ln(cost ratio). The widest family
-has {factor:.1f} times the spread of the narrowest; within a factor {WIDEST:.0f} is wanted, {told}.
+    told = "met" if factor <= WIDEST else "**not met**"
+    return f"""**Spread**: the widest is {factor:.1f} times the narrowest ({told}).
 
 {table(["", *(f"`{family}`" for family in found)], rows)}"""
 
@@ -191,12 +154,11 @@ def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str
         above[-1] += f" and {len(close) - len(above)} more pairs of the table below"
     (a, b), most = max(found.items(), key=lambda item: item[1])
     told = (
-        f"**Not met by {', '.join(above)}.**"
+        f"not met by {', '.join(above)}."
         if above
-        else f"All are; the largest is {most:.3f}, of `{a}` and `{b}`."
+        else f"all are below; the largest is {most:.3f}, of `{a}` and `{b}`."
     )
-    return f"""**Rank correlation** (Spearman) of agents between families; below {CLOSEST} is wanted, or one of the two
-would add little. {told}
+    return f"""**Rank correlation**: {told}
 
 {correlation_table(found, families)}"""
 

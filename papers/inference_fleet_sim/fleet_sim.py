@@ -307,28 +307,6 @@ def _size(
     return count, wait(count * pool.slots, rate_rps, pool.gpu_rate / pool.slots, pool.cv2) + pool.prefill_s
 
 
-def size_one_pool(
-    breakpoints: Breakpoints,
-    rate_rps: float,
-    *,
-    profile: Profile,
-    most_tokens: int,
-    slo_s: float,
-    moments: str = "drawn",
-) -> TwoPools:
-    """Return its homogeneous fleet: the short pool with the whole context as its threshold."""
-    return size_two_pools(
-        breakpoints,
-        rate_rps,
-        threshold=most_tokens,
-        short=profile,
-        long=profile,
-        most_tokens=most_tokens,
-        slo_s=slo_s,
-        moments=moments,
-    )
-
-
 # -- disaggregated serving --------------------------------------------------------------------------------------
 
 

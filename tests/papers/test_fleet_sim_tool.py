@@ -124,9 +124,11 @@ def test_table_1_without_its_errors() -> None:
     """One pool: 14 GPUs as printed, 13 with exact moments; at 4,096 tokens 8 and 9; and what the rule overlooks."""
     for moments, one, two in (("drawn", 14, 8), ("exact", 13, 9)):
         arguments = {"most_tokens": 65536, "slo_s": 0.5, "moments": moments}
-        assert fleet_sim.size_one_pool(LMSYS, 100.0, profile=A100, **arguments).gpus == one
-        found = fleet_sim.size_two_pools(LMSYS, 100.0, threshold=4096, short=A100, long=A100, **arguments)
-        assert found.gpus == two
+        for threshold, gpus in ((65536, one), (4096, two)):
+            found = fleet_sim.size_two_pools(
+                LMSYS, 100.0, threshold=threshold, short=A100, long=A100, **arguments
+            )
+            assert found.gpus == gpus
     demand = Demand(lengths=published("lmsys"), rate_rps=100.0, slos=Slos(ttft_s=0.5))
     assert (
         sized_pool(demand, [A100], above=4096, context_tokens=65536) is None
@@ -167,7 +169,9 @@ def test_table_7(short: Profile, long: Profile, gpus: int, kusd: int) -> None:
 def test_table_8() -> None:
     """Aggregated and disaggregated fleets: counts, costs, TTFT and TPOT as printed."""
     for profile, gpus, kusd, ttft_ms in ((A100, 12, 232, 26), (H100, 6, 211, 8)):
-        one = fleet_sim.size_one_pool(AZURE, 100.0, profile=profile, most_tokens=8192, slo_s=0.5)
+        one = fleet_sim.size_two_pools(
+            AZURE, 100.0, threshold=8192, short=profile, long=profile, most_tokens=8192, slo_s=0.5
+        )
         assert (one.gpus, round(one.usd_per_year / 1e3), round(1e3 * one.short_ttft_s)) == (
             gpus,
             kusd,

@@ -10,7 +10,6 @@ import pytest
 from fleetgym.baselines.coral import allocate
 from fleetgym.files.finished_cells import read
 from fleetgym.hardware.performance.replica import NodeType, ReplicaOptions, throughput_table
-from fleetgym.papers import __main__ as command
 from fleetgym.papers import harness
 from fleetgym.papers.coral import measurements as cells
 from fleetgym.papers.coral import published, summary
@@ -63,14 +62,9 @@ def test_unserved_demand_is_priced_alike(templates):
     assert solve(few, 30.0)["usd_per_h"] == pytest.approx(allocate(few).objective_usd_per_h(few), rel=2e-4)
 
 
-def test_it_goes_on_where_it_was_stopped(tmp_path, capsys):
-    """A second run computes nothing."""
-    call = ["run", "coral", "--quick", "--only", "rule 2", "--kept", str(tmp_path / "cells.jsonl")]
-    command.main([*call, "--docs", str(tmp_path)])
-    assert "1/1  rule 2 4" in capsys.readouterr().out
-    command.main([*call, "--docs", str(tmp_path)])
-    assert "1/1" not in capsys.readouterr().out
-    found = read(tmp_path / "cells.jsonl")["rule 2 4"]
+def test_a_rule_counts_its_templates(tmp_path):
+    """The smallest (N_max, rho) of the plateau."""
+    found = cells.compute("rule 2 4", True, tmp_path)
     assert (found["templates"], found["undominated"]) == (213, 98)
 
 

@@ -45,23 +45,6 @@ def test_a_small_run_from_end_to_end(quick_run):
     assert again == page
 
 
-@pytest.mark.slow
-def test_finished_cells_are_not_computed_again(quick_run, monkeypatch):
-    """A second run computes only what a torn last line lacks."""
-    path = quick_run / "cells.jsonl"
-    before = path.read_bytes()
-    path.write_bytes(before[:-40])
-    asked = []
-
-    def compute(name, quick, folder):
-        asked.append(name)
-        return json.loads(before.splitlines()[-1])["numbers"]
-
-    monkeypatch.setattr(measurements, "compute", compute)
-    command.main(["run", "fastllm", "--quick", "--kept", str(path), "--docs", str(quick_run)])
-    assert asked == [json.loads(before.splitlines()[-1])["name"]]
-
-
 def test_verdicts_are_the_known_ones():
     """The committed estimates give the verdicts that were published."""
     found = claims.all_claims(measures.Estimates(read(harness.committed("fastllm"))))

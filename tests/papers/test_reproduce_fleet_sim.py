@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 from fleetgym.files.finished_cells import read
 from fleetgym.papers import __main__ as command
 from fleetgym.papers import harness
-from fleetgym.papers.inference_fleet_sim import measurements as cells
 from fleetgym.papers.inference_fleet_sim import published, settings
 from fleetgym.papers.inference_fleet_sim.summary import insights
 
@@ -83,32 +80,6 @@ def test_compat_is_what_was_published(tiny_run: Path) -> None:
         known, tool = row["published"], row["tool"]
         found = (tool["counts"], *(round(tool[key]) for key in ("kusd", "ttft_ms", "tpot_ms")))
         assert found == (known["counts"], known["kusd"], known["ttft_ms"], known["tpot_ms"])
-
-
-@pytest.mark.slow
-def test_finished_cells_are_kept(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second run computes nothing and writes the same page; a torn last line is computed anew."""
-    copy = tmp_path / "cells.jsonl"
-    shutil.copy(tiny_run / "cells.jsonl", copy)
-    asked: list[str] = []
-    numbers = {name: json.dumps(value) for name, value in read(copy).items()}
-
-    def again(name: str):
-        def compute(effort: cells.Effort):
-            asked.append(name)
-            return json.loads(numbers[name])
-
-        return compute
-
-    monkeypatch.setattr(cells, "CELLS", {name: again(name) for name in cells.CELLS})
-    call = ["run", PAPER, "--quick", "--kept", str(copy), "--docs", str(tmp_path)]
-    command.main(call)
-    first = (tmp_path / "reproduce-fleet-sim.md").read_bytes()
-    assert asked == []
-    copy.write_bytes(copy.read_bytes()[:-40])
-    command.main(call)
-    assert asked == ["beyond"]
-    assert (tmp_path / "reproduce-fleet-sim.md").read_bytes() == first
 
 
 @pytest.mark.slow
