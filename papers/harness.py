@@ -2,7 +2,7 @@
 
 A paper is a package with three parts:
 
-- `measurements`: ``names(quick)`` lists the cells, and ``compute(name, quick, folder)`` returns the numbers of one.
+- `measurements`: ``names(quick)`` lists the cells, and ``compute(name, quick)`` returns the numbers of one.
 - `summary`: ``summarise(cells)`` returns what is committed of a whole run, and ``view(cells)`` returns what the
   page needs of that: the cells themselves, the verdicts that follow from them, functions that format.
 - ``page.md.j2``: the page as a Jinja2 template. All of its prose stands there.
@@ -118,7 +118,7 @@ def run(paper: str, *, quick: bool, only: str, kept: Path, docs: Path) -> list[s
     for number, name in enumerate(due, start=1):
         print(f"{number}/{len(due)}  {name}", flush=True)
         # Through JSON and back, so that a resumed run writes the same page.
-        done[name] = json.loads(json.dumps(measurements.compute(name, quick, kept.parent), allow_nan=False))
+        done[name] = json.loads(json.dumps(measurements.compute(name, quick), allow_nan=False))
         keep(kept, name, done[name])
     missing = [name for name in names if name not in done]
     if not missing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -40,13 +39,11 @@ CORAL = Options(time_limit_s=60.0)
 QUICK = Options(steps=5, most_columns=0)
 
 
-def load_templates(
-    setup: Setup, folder: str | os.PathLike[str] | None = None, **rule: Any
-) -> tuple[Templates, dict[str, float]]:
+def load_templates(setup: Setup, **rule: Any) -> tuple[Templates, dict[str, float]]:
     """Return the undominated templates of a set-up, and how many there were and how long they took."""
     start, libraries, ranks = time.process_time(), [], []
     for name, phase in row_names(setup):
-        found = templates.generate(service(name), setup.nodes, phase, folder=folder, **rule)
+        found = templates.generate(service(name), setup.nodes, phase, **rule)
         libraries.append(found)
         ranks.append(found.undominated())
     facts = {

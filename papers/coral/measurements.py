@@ -1,14 +1,10 @@
-"""Compute the cells of the page, each once.
-
-Libraries are kept in a folder, so that only the cells that time them make them anew.
-"""
+"""Compute the cells of the page, each once."""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,13 +51,13 @@ def names(quick: bool) -> list[str]:
     return [*cells, "helix", "spectrum", *(f"mixing {a:g}" for a in SPREAD_LOSSES)]
 
 
-def compute(name: str, quick: bool, folder: Path) -> Any:
-    """Return a cell's numbers; libraries are read from a folder within this one, and saved there."""
+def compute(name: str, quick: bool) -> Any:
+    """Return a cell's numbers; libraries that are not timed are made once a process."""
     kind, *rest = name.split(" ")
-    return _KINDS[kind](folder / "coral_libraries", *rest)
+    return _KINDS[kind](*rest)
 
 
-def _library(folder: Path, setup: str) -> dict[str, float]:
+def _library(setup: str) -> dict[str, float]:
     """Time a set-up's libraries, dominance included; the peak of memory is the whole process's."""
     import resource  # there is none on Windows
 
@@ -70,7 +66,7 @@ def _library(folder: Path, setup: str) -> dict[str, float]:
     return {**facts, "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
 
 
-def _rule(folder: Path, max_nodes: str, memory_ratio: str) -> dict[str, float]:
+def _rule(max_nodes: str, memory_ratio: str) -> dict[str, float]:
     """Return how many templates a rule on size gives, how long that takes, and how good the best one is."""
     compile_kernels()
     start = time.process_time()
@@ -92,24 +88,24 @@ def _rule(folder: Path, max_nodes: str, memory_ratio: str) -> dict[str, float]:
     }
 
 
-def _placement(folder: Path, number: str) -> dict[str, Any]:
+def _placement(number: str) -> dict[str, Any]:
     return place(int(number), PLACEMENT_LIMIT_S)
 
 
-def _seed(folder: Path, setup: str, case: str, seed: str) -> list[dict[str, Any]]:
-    return play(SETUPS[setup], case, int(seed), _kept(SETUPS[setup], folder))
+def _seed(setup: str, case: str, seed: str) -> list[dict[str, Any]]:
+    return play(SETUPS[setup], case, int(seed), _kept(SETUPS[setup]))
 
 
-def _spread(folder: Path, setup: str, loss: str, seed: str) -> list[dict[str, Any]]:
+def _spread(setup: str, loss: str, seed: str) -> list[dict[str, Any]]:
     """Play the default case where nodes of several GPUs serve less than the model says."""
-    return play(SETUPS[setup], "default", int(seed), _kept(SETUPS[setup], folder, float(loss)))
+    return play(SETUPS[setup], "default", int(seed), _kept(SETUPS[setup], float(loss)))
 
 
-def _mixing(folder: Path, loss: str) -> dict[str, float]:
+def _mixing(loss: str) -> dict[str, float]:
     """Return the most prompt tokens per second and dollar an hour, by what may be mixed: the twin of Figure 1(a)."""
     served = service(MIXED_MODEL)
     found = templates.generate(
-        served, EXTENDED.nodes, "prefill", folder=folder, options=ReplicaOptions(spread_loss=float(loss))
+        served, EXTENDED.nodes, "prefill", options=ReplicaOptions(spread_loss=float(loss))
     )
     ranks = found.templates()
     counts = found.counts(ranks)
@@ -131,15 +127,15 @@ def _mixing(folder: Path, loss: str) -> dict[str, float]:
     return {name: float(value[mask].max(initial=0.0)) for name, mask in chosen.items()}
 
 
-def _helix(folder: Path) -> dict[str, Any]:
+def _helix() -> dict[str, Any]:
     """Return the study of Helix's single cluster; the kernels are compiled outside its clock."""
     compile_kernels()
     return helix.study()
 
 
-def _spectrum(folder: Path) -> dict[str, dict[str, float]]:
+def _spectrum() -> dict[str, dict[str, float]]:
     """Return how many decoding plans there are and the largest gap between throughputs: the twin of Figure 1(b)."""
-    found = templates.generate(service(SPECTRUM_MODEL), EXTENDED.nodes, "decode", folder=folder)
+    found = templates.generate(service(SPECTRUM_MODEL), EXTENDED.nodes, "decode")
     ranks = found.templates()
     counts = found.counts(ranks)
     single = (counts.reshape(len(ranks), -1, len(NODE_SIZES)).sum(axis=2) > 0).sum(axis=1) == 1
@@ -158,13 +154,13 @@ def _spectrum(folder: Path) -> dict[str, dict[str, float]]:
     return facts
 
 
-def _plain(folder: Path, seed: str) -> dict[str, Any]:
-    return compare(int(seed), _kept(CORE, folder), PLAIN_LIMIT_S)
+def _plain(seed: str) -> dict[str, Any]:
+    return compare(int(seed), _kept(CORE), PLAIN_LIMIT_S)
 
 
 @functools.cache
-def _kept(setup: Setup, folder: Path, spread_loss: float = 0.0) -> Templates:
-    found, _ = load_templates(setup, folder, options=ReplicaOptions(spread_loss=spread_loss))
+def _kept(setup: Setup, spread_loss: float = 0.0) -> Templates:
+    found, _ = load_templates(setup, options=ReplicaOptions(spread_loss=spread_loss))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from .ablation import ablation_batch
@@ -64,7 +63,7 @@ def names(quick: bool) -> list[str]:
     return list(dict.fromkeys(name for batch in batches for name in batch.names()))
 
 
-def compute(name: str, quick: bool, folder: Path) -> dict[str, Any]:
+def compute(name: str, quick: bool) -> dict[str, Any]:
     """Return a cell's numbers; its name has all arguments."""
     experiment, _, key = name.partition(" ")
     return {batch.experiment: batch.compute for batch in full()}[experiment](**json.loads(key))

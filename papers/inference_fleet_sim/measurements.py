@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -354,6 +353,6 @@ def names(quick: bool) -> list[str]:
     return list(CELLS)
 
 
-def compute(name: str, quick: bool, folder: Path) -> Row:
+def compute(name: str, quick: bool) -> Row:
     """Return a cell's numbers."""
     return CELLS[name](settings.QUICK if quick else settings.FULL)

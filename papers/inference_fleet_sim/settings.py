@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from fleetgym.capacity.studies.pools import PoolQueue, Slos
@@ -79,13 +80,9 @@ class Setting:
         return found
 
 
-_KEPT: dict[tuple[str, int], Lengths] = {}
-
-
+@functools.cache
 def _lengths(name: str, context: int) -> Lengths:
-    if (name, context) not in _KEPT:
-        _KEPT[name, context] = Lengths.from_totals(published_totals()[name], high=context)
-    return _KEPT[name, context]
+    return Lengths.from_totals(published_totals()[name], high=context)
 
 
 LMSYS = Setting("lmsys", 100.0, 65536, 0.5)

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def names(quick: bool) -> list[str]:
     return cells
 
 
-def compute(name: str, quick: bool, folder: Path) -> dict[str, Any]:
+def compute(name: str, quick: bool) -> dict[str, Any]:
     """Return a cell's numbers, which are the same in a quick run."""
     kind, *rest = name.split(" ")
     return _KINDS[kind](*rest)

@@ -9,6 +9,7 @@ were profiled and are shown as figures only, so ours are **modelled**: the roofl
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -201,17 +202,10 @@ def pipeline_rates(
     return np.where(sequences >= 1, 1.0 / (prompt_s + outputs * cycle_s / np.maximum(1.0, sequences)), 0.0)
 
 
-_STEPS: dict[tuple, StepTime] = {}
-
-
+@functools.cache
 def _step(model: ModelType, gpu: GpuType, degree: int, options: RooflineOptions) -> StepTime:
     """Return the roofline's constants for the whole model on one stage's GPUs."""
-    key = (model, gpu, degree, options)
-    if key not in _STEPS:
-        _STEPS[key] = step_time(
-            Deployment(model=model, gpu=gpu, precision="fp16", tensor_parallel=degree), options
-        )
-    return _STEPS[key]
+    return step_time(Deployment(model=model, gpu=gpu, precision="fp16", tensor_parallel=degree), options)
 
 
 def _kv_tokens(

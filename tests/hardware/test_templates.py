@@ -8,7 +8,7 @@ import pytest
 from helix_capacities import capacities
 from places import SHARED
 
-from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.templates import best_plan, enumeration, generate, replicas, select
 from fleetgym.hardware.configurations.templates.plans import MOST_STEPS, search_size
@@ -309,20 +309,6 @@ def test_a_dropped_template_is_matched_by_parts_of_it():
         nodes = tuple(np.repeat(np.arange(counts.size), counts).tolist())
         dropped = divided(nodes) >= found.throughput_rps[rank] * (1 - 1e-12)
         assert (rank in kept) == (not dropped)
-
-
-def test_libraries_are_reused(tmp_path):
-    """A saved library is read again; a damaged one is named; other inputs make another file."""
-    first = generate(PHI, NODES, "both", max_nodes=2, folder=tmp_path)
-    again = generate(PHI, NODES, "both", max_nodes=2, folder=tmp_path)
-    (path,) = tmp_path.iterdir()
-    assert np.array_equal(first.throughput_rps, again.throughput_rps)
-    faster = dataclasses.replace(PHI, decode_slo_s=0.05)
-    generate(faster, NODES, "both", max_nodes=2, folder=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-    path.write_bytes(b"not a library")
-    with pytest.raises(DataError, match="delete it"):
-        generate(PHI, NODES, "both", max_nodes=2, folder=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["Phi-4-14B", "Qwen3-32B", "gpt-oss-20b", "Qwen3-235B-A22B"])

@@ -62,9 +62,9 @@ def test_unserved_demand_is_priced_alike(templates):
     assert solve(few, 30.0)["usd_per_h"] == pytest.approx(allocate(few).objective_usd_per_h(few), rel=2e-4)
 
 
-def test_a_rule_counts_its_templates(tmp_path):
+def test_a_rule_counts_its_templates():
     """The smallest (N_max, rho) of the plateau."""
-    found = cells.compute("rule 2 4", True, tmp_path)
+    found = cells.compute("rule 2 4", True)
     assert (found["templates"], found["undominated"]) == (213, 98)
 
 

@@ -46,10 +46,10 @@ def test_where_a_gap_is_left_the_better_of_two_searches_counts(monkeypatch):
     assert both.bound_s == max(first.bound_s, harder.bound_s)
 
 
-def test_single_types_are_no_faster_than_the_plan(tmp_path):
+def test_single_types_are_no_faster_than_the_plan():
     """At equal availability the plan over all types beats each type alone, up to the gap."""
-    ours = cells.compute("ours 8B 1 1 15", False, tmp_path)
-    alone = cells.compute("single 8B 1 1 15", False, tmp_path)
+    ours = cells.compute("ours 8B 1 1 15", False)
+    alone = cells.compute("single 8B 1 1 15", False)
     assert ours["throughput"] >= max(alone.values()) * (1 - cells.LIMITS.gap)
     assert ours["bound"] >= ours["throughput"]
     assert sum(ours["kinds"].values()) == pytest.approx(1.0)
@@ -77,7 +77,7 @@ def run_of(knapsack=(110.0, 0.1)):
         "table7": read(harness.committed("jiang"))["table 7"],
     }
     names = cells.names(quick=True)
-    return {n: made[n.split(" ")[0]] if n != "table6" else cells.compute(n, True, None) for n in names}
+    return {n: made[n.split(" ")[0]] if n != "table6" else cells.compute(n, True) for n in names}
 
 
 def test_a_run_is_committed_in_the_form_that_the_page_reads():

@@ -1,19 +1,13 @@
-"""Generate the library of a service's templates from node types and a size rule; write and read it."""
+"""Generate the library of a service's templates from node types and a size rule."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from fleetgym.files.archives import read_arrays
-from fleetgym.files.documents import write_atomically
-from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware.configurations.templates import enumeration
 from fleetgym.hardware.configurations.templates.plans import Plan, reach_of, unchecked_plan
 from fleetgym.hardware.performance.replica import (
@@ -38,7 +32,6 @@ class Library:
     nodes: tuple[NodeType, ...]
     phase: Phase
     max_nodes: int
-    memory_ratio: float
     table: np.ndarray  # (max_nodes, K, L) requests per second
     throughput_rps: np.ndarray  # (ranks,) 0: cannot serve; -1: excluded
 
@@ -101,17 +94,6 @@ class Library:
         count = enumeration.unrank(rank, self.max_nodes, self.binomial, types)
         return unchecked_plan(self.table, types[:count] - 1)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the throughputs and what they were made from to an ``.npz`` file."""
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, throughput_rps=self.throughput_rps, key=self.key)
-        write_atomically(path, buffer.getvalue())
-
-    @property
-    def key(self) -> str:
-        """A digest of everything that the throughputs follow from."""
-        return _key(self.table, self.nodes, self.service, self.max_nodes, self.memory_ratio)
-
 
 def generate(
     service: Service,
@@ -121,7 +103,6 @@ def generate(
     max_nodes: int = 6,
     memory_ratio: float = 12.0,
     options: ReplicaOptions = DEFAULT,
-    folder: str | os.PathLike[str] | None = None,
 ) -> Library:
     """Return the library of a service: the best placement on every multiset of nodes.
 
@@ -139,8 +120,6 @@ def generate(
         Coral's rho: the nodes' memory is below rho times the model's size in 16-bit weights.
     options : ReplicaOptions
         Assumptions of the throughput model.
-    folder : path, optional
-        A folder with saved libraries: what is there is read, what is not is saved.
 
     Returns
     -------
@@ -151,8 +130,6 @@ def generate(
     ------
     FleetgymError
         For no node type, or a `max_nodes` or `memory_ratio` out of range.
-    DataError
-        If a file in `folder` is damaged.
     """
     if not 1 <= max_nodes <= 8:
         raise FleetgymError(f"max_nodes is {max_nodes}; expected 1 to 8")
@@ -164,36 +141,8 @@ def generate(
     table = throughput_table(service, nodes, phase, max_nodes, options)
     binomial = enumeration.binomials(len(nodes) + max_nodes + 1)
     size = int(binomial[len(nodes) + max_nodes, max_nodes])
-    path = None
-    if folder is not None:
-        key = _key(table, nodes, service, max_nodes, memory_ratio)
-        path = Path(folder) / f"{service.model.name}-{phase}-{key}.npz"
-    if path is not None and path.exists():
-        return Library(service, nodes, phase, max_nodes, memory_ratio, table, _read(path, size))
     throughput = np.full(size, enumeration.EXCLUDED)
     memory_gb = np.array([node.memory_gb for node in nodes])
     cap_gb = memory_ratio * service.model.weight_gb_bf16
     enumeration.library(table, reach_of(table), memory_gb, cap_gb, max_nodes, binomial, throughput)
-    found = Library(service, nodes, phase, max_nodes, memory_ratio, table, throughput)
-    if path is not None:
-        found.save(path)
-    return found
-
-
-def _key(
-    table: np.ndarray, nodes: Sequence[NodeType], service: Service, max_nodes: int, memory_ratio: float
-) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(table).tobytes())
-    memory = [node.memory_gb for node in nodes]
-    digest.update(repr((memory, service.model.weight_gb_bf16, max_nodes, memory_ratio)).encode())
-    return digest.hexdigest()[:16]
-
-
-def _read(path: Path, size: int) -> np.ndarray:
-    try:
-        throughput = read_arrays(path, ["throughput_rps"])["throughput_rps"]
-    except DataError as error:
-        raise DataError(f"{error.message}; delete it", source=error.source) from None
-    if throughput.shape != (size,):
-        raise DataError(f"expected {size} throughputs, got shape {throughput.shape}", "$").in_file(path)
-    return throughput
+    return Library(service, nodes, phase, max_nodes, table, throughput)
