@@ -61,7 +61,6 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_rollouts.py
 	$(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
 	$(BIN)/python tests/benchmarks/bench_environment.py
-	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all
 
 # What `make pages` writes. docs/results.md needs runs that are not in the repository.

@@ -1,9 +1,10 @@
-"""Make the tables that ship in ``fleetgym/data`` from a folder of derived public tables.
+"""Make the hardware tables that ship in ``fleetgym/data`` from a folder of derived public tables.
 
     python -m tools.make_data FOLDER
 
 Run it when a source changes; nothing reads the folder at run time. The output is the same bytes for the same input.
-`fleetgym/data/SOURCES.md` and `SOURCES-demand.md` state source, commit, licence and unit of every number.
+`fleetgym/data/SOURCES.md` states source, commit, licence and unit of every number. The demand tables are frozen, and
+made by an earlier commit (`SOURCES-demand.md`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from pathlib import Path
 
 from fleetgym.cli.process import run_program
 from fleetgym.runtime.programs import program
-from tools.make_data import catalog, demand
+from tools.make_data import catalog
 
 DATA = Path(__file__).resolve().parents[2] / "fleetgym" / "data"
 
 
 def smoke(folder: Path) -> None:
     """Make the tables of made-up ones."""
-    for part in (catalog, demand):
-        part.make_up(folder)
+    catalog.make_up(folder)
     main([str(folder), "--out", str(folder / "data")])
 
 
@@ -35,8 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--out", type=Path, default=DATA, help="folder of the tables (default: fleetgym/data)"
     )
     arguments = parser.parse_args(argv)
-    for part in (catalog, demand):
-        part.write_tables(arguments.folder, arguments.out)
+    catalog.write_tables(arguments.folder, arguments.out)
 
 
 if __name__ == "__main__":

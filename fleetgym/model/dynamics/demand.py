@@ -1,7 +1,7 @@
 """Sample requests per window from the parameters of a demand process.
 
 Every function is vectorised over windows and workloads and draws from the generator it is given, nothing
-else. Calibration: `tools/make_data/demand.py` and `fleetgym/data/SOURCES-demand.md`.
+else. Calibration: `fleetgym/data/SOURCES-demand.md`.
 """
 
 from __future__ import annotations

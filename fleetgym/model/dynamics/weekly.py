@@ -1,7 +1,7 @@
 """Compute the expected log of demand at a time of the week, from profiles of working days and weekends.
 
 Each profile is a level and a few harmonics of the day. Around the midnights before Saturday and Monday one passes into
-the other over half a day. `tools/make_data/demand.py` fits both to a measured week.
+the other over half a day. Both were fitted to a measured week (`fleetgym/data/SOURCES-demand.md`).
 """
 
 from __future__ import annotations
