@@ -192,16 +192,6 @@ def test_names_are_plain_in_latex() -> None:
     assert text.startswith(r"\begin{tabular}{lr}\toprule")
 
 
-def test_profile_counts_tasks(results: Results) -> None:
-    """Each agent's curve ends at one, and its share at a ratio is that of the tasks."""
-    _, rows = played_rows(results)
-    for row in make_table(rows).rows:
-        ratios = [task.ratio for task in rows[row.key]]
-        assert row.profile[-1][1] == 1.0
-        for ratio, share in row.profile:
-            assert share == pytest.approx(sum(r <= ratio for r in ratios) / len(ratios))
-
-
 def test_without_timings_there_is_no_cpu_picture(results: Results, tmp_path: Path) -> None:
     """What was not measured is not drawn."""
     import dataclasses
@@ -210,12 +200,6 @@ def test_without_timings_there_is_no_cpu_picture(results: Results, tmp_path: Pat
     page = report(untimed, tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'download="families.svg"' in page
     assert "cpu-time" not in page
-
-
-def test_same_results_same_page(results: Results, tmp_path: Path) -> None:
-    """To the byte."""
-    one, two = (report(results, tmp_path / name).read_bytes() for name in ("1.html", "2.html"))
-    assert one == two
 
 
 def test_names_are_escaped(results: Results, tmp_path: Path) -> None:
