@@ -96,8 +96,8 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     found = make_jobs(agents(arguments), arguments.suite, arguments.scenarios, arguments.seed)
     if not is_named:
         raise FleetgymError(
-            f"name agents, as in `fleetgym {arguments.verb} hold margin agh-rolling`; `all` is {len(agents(arguments))} "
-            f"reference agents, which play {len(found):,} episodes, some for minutes each"
+            f"name agents, as in `fleetgym {arguments.verb} hold margin agh-rolling`; `all` is "
+            f"{len(agents(arguments))} reference agents, which play {len(found):,} episodes, some for minutes each"
         )
     tell_reserved(arguments.suite)
     return found

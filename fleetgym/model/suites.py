@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import (
     Task,
     entries,

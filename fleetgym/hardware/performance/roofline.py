@@ -420,8 +420,8 @@ def pair(
 
     A request holds its slot while its own prompt and, in turn, those of the others in the batch are
     processed, and then for one step per output token. Its delay is the same: waiting is the tail's matter. The others
-    are like itself or, from version 2 on, a mixture of all requests of `options.held`: they bring as many prompt tokens as
-    these do for each token that is generated.
+    are like itself or, from version 2 on, a mixture of all requests of `options.held`: they bring as many prompt
+    tokens as these do for each token that is generated.
 
     Parameters
     ----------
