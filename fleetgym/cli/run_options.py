@@ -76,7 +76,9 @@ def agents(arguments: argparse.Namespace) -> list[str]:
     from fleetgym.agents.registry import agent_entries
 
     ours = [name for name, entry in agent_entries().items() if entry.is_reference]
-    return list(dict.fromkeys(name for word in arguments.agents for name in (ours if word == ALL else [word])))
+    return list(
+        dict.fromkeys(name for word in arguments.agents for name in (ours if word == ALL else [word]))
+    )
 
 
 def jobs(arguments: argparse.Namespace) -> list[Job]:

@@ -84,7 +84,9 @@ def test_no_prompt_is_faster_alone_than_in_a_batch(gpu: str) -> None:
         deployed("Llama-3.1-70B", "H100", "fp8", 4), NEW, 8
     )
     slow = deployed("Llama-3.1-70B", "L40S", "fp8", 8)
-    assert roofline.step_time(slow, last, 8).first_token_s > 1.5 * roofline.step_time(slow, NEW, 8).first_token_s
+    assert (
+        roofline.step_time(slow, last, 8).first_token_s > 1.5 * roofline.step_time(slow, NEW, 8).first_token_s
+    )
 
 
 def test_versions_that_are_not_there() -> None:
