@@ -38,6 +38,9 @@ Benchmark policies that allocate rented GPUs to LLM serving, and plan capacity f
 
 _ONE_RUN = ", such as files; such scores hold within one run only"
 
+#: What may stand before a verb.
+_OPTIONS = ("--help", "--version")
+
 #: What users of other programs type first.
 _HINTS = {
     "help": "; --help lists them, and comes after a subcommand, too",
@@ -77,7 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fleetgym {__version__}")
     parser.hints = _HINTS
-    verbs = parser.add_subparsers(dest="verb", metavar="SUBCOMMAND")
+    verbs = parser.add_subparsers(dest="verb", metavar="SUBCOMMAND", required=True)
     verb = functools.partial(_verb, verbs)
     for add in (_add_looking, _add_planning, _add_playing, _add_keeping, submissions.add, pages.add):
         add(verb)
@@ -387,12 +390,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    arguments, left = parser.parse_known_args(argv)
-    if arguments.verb is None and not left:
+    if not argv:
         parser.print_help(sys.stderr)
         return 2
+    if argv[0].startswith("--") and not any(option.startswith(argv[0]) for option in _OPTIONS):
+        parser.error(f"unrecognized arguments: {argv[0]}{nearest(argv[0], _OPTIONS)}")
+    arguments, left = parser.parse_known_args(argv)
     if left:
-        own = getattr(arguments, "own_parser", parser)
+        own = arguments.own_parser
         is_agent = "[--agent AGENT]" in own.format_usage() and not left[0].startswith("-")
         hint = "; name an agent by --agent" if is_agent else ""
         known = set(re.findall(r"--[a-z][\w-]+", own.format_help()))
