@@ -35,14 +35,21 @@ class _Kind:
     head_norms_if: str = ""  # key of the flag that says so
     norms: int = 2  # per layer
     experts: str = ""  # key of the number of routed experts
+    chosen: str = "num_experts_per_tok"  # key of how many of them a token takes
+    shared: str = "n_shared_experts"  # key of how many every token takes
     expert_size: str = "moe_intermediate_size"
     expert_bias: bool = False
     dense_size: str = "intermediate_size"  # of layers that are no mixtures
     gates: int = 3  # matrices of a feed-forward part: two without a gate
     gated_heads: bool = False  # queries have a gate each
     wide_norms: bool = False  # of queries and keys, over all heads
-    mixers: str = ""  # what layers without attention do: "delta" (gated delta rule) or "mamba"
+    mixers: str = (
+        ""  # what layers without attention do: "delta" (gated delta rule), "kimi" (its variant) or "mamba"
+    )
+    #: How layers are laid: "letters" (each is one thing), "types" (mixer or attention) or "both" in each.
+    lay: str = "types"
     windows: str = ""  # which layers slide: "all", "even", "five of six", "three of four", "late"
+    chunks: bool = False  # what slides does so in chunks
     defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)  # where the file is silent
 
 
@@ -86,6 +93,7 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
             expert_size="intermediate_size",
             dense_size="intermediate_size_mlp",
             windows="three of four",
+            chunks=True,
         ),
         "qwen3_next": _Kind(
             head_norms=True,
@@ -94,7 +102,50 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
             experts="num_experts",
             defaults={"head_dim": 256},
         ),
-        "nemotron_h": _Kind(norms=1, gates=2, mixers="mamba", experts="n_routed_experts"),
+        "qwen3_5_text": _Kind(head_norms=True, gated_heads=True, mixers="delta", defaults={"head_dim": 256}),
+        "qwen3_5_moe_text": _Kind(
+            head_norms=True,
+            gated_heads=True,
+            mixers="delta",
+            experts="num_experts",
+            defaults={"head_dim": 256},
+        ),
+        "kimi_linear": _Kind(
+            mixers="kimi",
+            experts="num_experts",
+            chosen="num_experts_per_token",
+            shared="num_shared_experts",
+        ),
+        "nemotron_h": _Kind(norms=1, gates=2, mixers="mamba", lay="letters", experts="n_routed_experts"),
+        "falcon_h1": _Kind(mixers="mamba", lay="both"),
+        "granite": _Kind(),
+        "granitemoe": _Kind(experts="num_local_experts", expert_size="intermediate_size"),
+        "granitemoehybrid": _Kind(
+            mixers="mamba", experts="num_local_experts", expert_size="intermediate_size"
+        ),
+        "olmo2": _Kind(wide_norms=True),
+        "olmo3": _Kind(wide_norms=True, windows="three of four"),
+        "olmoe": _Kind(wide_norms=True, experts="num_experts", expert_size="intermediate_size"),
+        "exaone4": _Kind(head_norms=True, windows="three of four"),
+        "cohere2": _Kind(tied=True, norms=1, windows="three of four"),
+        "ministral3": _Kind(windows="all"),
+        "seed_oss": _Kind(),
+        "smollm3": _Kind(tied=True, windows="late"),
+        "glm4": _Kind(norms=4),
+        "glm4v_moe_text": _Kind(experts="n_routed_experts"),
+        "glm4_moe_lite": _Kind(experts="n_routed_experts"),
+        "glm_moe_dsa": _Kind(experts="n_routed_experts"),
+        "deepseek_v32": _Kind(experts="n_routed_experts"),
+        "dots1": _Kind(head_norms=True, experts="n_routed_experts"),
+        "apertus": _Kind(gates=2, head_norms=True),
+        "ernie4_5": _Kind(tied=True),
+        "ernie4_5_moe": _Kind(
+            tied=True, experts="moe_num_experts", chosen="moe_k", shared="moe_num_shared_experts"
+        ),
+        "hunyuan_v1_dense": _Kind(head_norms=True),
+        "hunyuan_v1_moe": _Kind(
+            head_norms=True, experts="num_experts", chosen="moe_topk", shared="num_shared_expert"
+        ),
         "phi3": _Kind(windows="all"),
         "gpt_oss": _Kind(
             qkv_bias=True,
@@ -107,6 +158,8 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
     }
 )
 
+#: Keys of the longest context.
+_LONGEST = ("max_position_embeddings", "model_max_length", "max_sequence_length")
 #: Bytes of a weight by how a file's ``quantization_config`` calls it.
 _QUANTISED = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4, "awq": 4, "gptq": 4, "bitsandbytes": 8, "nvfp4": 4}
 _EIGHT_BIT, _FOUR_BIT = ("fp8", "int8"), ("int4",)
@@ -203,7 +256,10 @@ class _Config:
             if default is None:
                 raise DataError("is missing", f"{self.path}.{key}")
             return default
-        return kind.read(self.data[key], f"{self.path}.{key}")
+        value = self.data[key]
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+            value = value[0]  # one for each layer
+        return kind.read(value, f"{self.path}.{key}")
 
     def fail(self, key: str, message: str) -> DataError:
         """Return the error of a key."""
@@ -250,9 +306,9 @@ def _own_model(data: Any, name: str) -> OwnModel:
     heads = config.size("num_attention_heads")
     attention, kv_bytes, kv_heads, head_dim = _attention(config, kind, hidden, heads)
     experts = config.count(kind.experts, 0 if kind.mixers == "mamba" else None) if kind.experts else 0
-    chosen = config.size("num_experts_per_tok") if experts else 0
+    chosen = config.size(kind.chosen) if experts else 0
     if experts and chosen > experts:
-        raise config.fail("num_experts_per_tok", f"expected at most {experts}, the experts there are")
+        raise config.fail(kind.chosen, f"expected at most {experts}, the experts there are")
     stack = _stack(config, kind, layers, experts)
     mixed = stack.mixed
     if mixed and not experts:
@@ -260,7 +316,8 @@ def _own_model(data: Any, name: str) -> OwnModel:
     has_norms = kind.head_norms or (kind.head_norms_if and config.flag(kind.head_norms_if, False))
     of_heads = head_dim * (heads + kv_heads) if kind.wide_norms else 2 * head_dim if has_norms else 0
     norms = layers * kind.norms * hidden + stack.attention * of_heads
-    dense_mlp = kind.gates * hidden * config.size(kind.dense_size) if stack.dense else 0
+    dense_size = "shared_intermediate_size" if config.has("shared_intermediate_size") else kind.dense_size
+    dense_mlp = kind.gates * hidden * config.size(dense_size) if stack.dense else 0
     mixer = _mixer(config, kind, hidden) if stack.mixers else 0
     layer = _mixture(config, kind, hidden, experts) if experts else _Layer(0, 0, 0)
     tied = config.flag("tie_word_embeddings", top.flag("tie_word_embeddings", kind.tied))
@@ -278,6 +335,8 @@ def _own_model(data: Any, name: str) -> OwnModel:
     precisions = _precisions(top if top.has("quantization_config") else config, assumed)
     if config.count("num_nextn_predict_layers", 0):
         assumed.append("layers that predict further tokens are not counted")
+    if config.has("index_head_dim"):
+        assumed.append("attention is timed as if it read every token, not those that its index chooses")
     if stack.mixers:
         assumed.append(
             f"{stack.attention} of {layers} layers hold tokens; the states of {stack.mixers} are not counted"
@@ -296,7 +355,7 @@ def _own_model(data: Any, name: str) -> OwnModel:
         head_dim=head_dim,
         experts=experts,
         experts_per_token=chosen,
-        max_context=config.size("max_position_embeddings"),
+        max_context=config.size(next(filter(config.has, _LONGEST), _LONGEST[0])),
         weight_gb_bf16=2.0 * total / 1e9,
         kv_bytes_per_token=float(stack.attention * kv_bytes),
         hybrid_attention=windowed > 0,
@@ -322,7 +381,13 @@ def _attention(config: _Config, kind: _Kind, hidden: int, heads: int) -> tuple[i
         rank = config.size("q_lora_rank") if config.has("q_lora_rank") else 0
         query = rank * (hidden + 1 + width) if rank else hidden * width
         key_value = hidden * (latent + rope) + latent + latent * heads * (nope + value)
-        return query + key_value + heads * value * hidden, 2 * (latent + rope), 1, latent + rope
+        index, held = _index(config, hidden, rank)
+        return (
+            query + key_value + heads * value * hidden + index,
+            2 * (latent + rope) + held,
+            1,
+            latent + rope,
+        )
     kv_heads = config.size("num_key_value_heads", heads)
     if heads % kv_heads:
         raise config.fail("num_key_value_heads", f"expected a divisor of the {heads} attention heads")
@@ -334,25 +399,39 @@ def _attention(config: _Config, kind: _Kind, hidden: int, heads: int) -> tuple[i
     parameters = 2 * hidden * dim * (heads + kv_heads) + (hidden * dim * heads if kind.gated_heads else 0)
     if kind.qkv_bias or own_bias:
         parameters += dim * (heads + 2 * kv_heads)
-    if kind.out_bias or own_bias:
+    if kind.out_bias or config.flag("attention_out_bias", own_bias):
         parameters += hidden
     return parameters, 4 * kv_heads * dim, kv_heads, dim
 
 
+def _index(config: _Config, hidden: int, rank: int) -> tuple[int, int]:
+    """Return the parameters of what chooses the tokens that attention reads, and its bytes per token."""
+    if not config.has("index_head_dim"):
+        return 0, 0
+    dim, heads = config.size("index_head_dim"), config.size("index_n_heads")
+    return rank * heads * dim + hidden * (dim + heads) + 2 * dim, dim + 4  # keys at 8 bit, with a scale
+
+
 def _stack(config: _Config, kind: _Kind, layers: int, experts: int) -> _Stack:
     """Return how many layers there are of each kind."""
-    if kind.mixers == "mamba":  # a layer is one thing: Mamba, attention, a feed-forward part or a mixture
+    if kind.mixers and kind.lay == "letters":  # Mamba, attention, a feed-forward part or a mixture
         pattern = config.data.get("hybrid_override_pattern")
         if not isinstance(pattern, str) or len(pattern) != layers or not set(pattern) <= set("M*-E"):
             raise config.fail("hybrid_override_pattern", f"expected {layers} of the letters M, *, - and E")
         return _Stack(*(pattern.count(letter) for letter in "*M-E"))
     mixed = _mixed_layers(config, layers) if experts else 0
+    if kind.lay == "both":
+        return _Stack(layers, layers, layers, 0)
     attention = layers
-    if kind.mixers:
-        if config.has("layer_types"):
-            attention = layers - _of_type(config, layers, "linear_attention")
-        else:
-            attention = layers // config.size("full_attention_interval")
+    if kind.mixers == "kimi":
+        linear = _Config(config.data.get("linear_attn_config"), f"{config.path}.linear_attn_config")
+        attention = len(linear.data.get("full_attn_layers") or [])
+    elif kind.mixers == "mamba":
+        attention = layers - _of_type(config, layers, "mamba", "attention")
+    elif kind.mixers and config.has("layer_types"):
+        attention = layers - _of_type(config, layers, "linear_attention")
+    elif kind.mixers:
+        attention = layers // config.size("full_attention_interval")
     return _Stack(attention, layers - attention, layers - mixed, mixed)
 
 
@@ -367,10 +446,20 @@ def _mixer(config: _Config, kind: _Kind, hidden: int) -> int:
         convolution = (2 * key + value) * config.size("linear_conv_kernel_dim")
         projections = hidden * (2 * key + 2 * value + 2 * values) + value * hidden
         return projections + convolution + 2 * values + config.size("linear_value_head_dim")
-    heads = config.size("mamba_num_heads")
-    inner = heads * config.size("mamba_head_dim")
-    states = 2 * config.size("n_groups") * config.size("ssm_state_size")
-    convolution = (inner + states) * (config.size("conv_kernel") + int(config.flag("use_conv_bias", True)))
+    if kind.mixers == "kimi":  # keys and values of one size; two gates through a narrow layer
+        linear = _Config(config.data.get("linear_attn_config"), f"{config.path}.linear_attn_config")
+        heads, dim = linear.size("num_heads"), linear.size("head_dim")
+        inner = heads * dim
+        narrow = 2 * dim * (hidden + inner)
+        convolution = 3 * inner * linear.size("short_conv_kernel_size")
+        return 4 * hidden * inner + narrow + convolution + hidden * heads + inner + heads + dim
+    nemotron = kind.lay == "letters"
+    heads = config.size("mamba_num_heads" if nemotron else "mamba_n_heads")
+    inner = heads * config.size("mamba_head_dim" if nemotron else "mamba_d_head")
+    groups, state = ("n_groups", "ssm_state_size") if nemotron else ("mamba_n_groups", "mamba_d_state")
+    states = 2 * config.size(groups) * config.size(state)
+    kernel, bias = ("conv_kernel", "use_conv_bias") if nemotron else ("mamba_d_conv", "mamba_conv_bias")
+    convolution = (inner + states) * (config.size(kernel) + int(config.flag(bias, True)))
     return hidden * (2 * inner + states + heads) + inner * hidden + convolution + 3 * heads + inner
 
 
@@ -378,6 +467,10 @@ def _mixed_layers(config: _Config, layers: int) -> int:
     """Return how many layers are mixtures of experts."""
     if config.has("interleave_moe_layer_step"):
         return layers // config.size("interleave_moe_layer_step")
+    if config.has("moe_layer_start_index"):
+        start, end = config.count("moe_layer_start_index"), config.data.get("moe_layer_end_index", -1)
+        step, last = config.size("moe_layer_interval", 1), layers - 1 if end == -1 else end
+        return sum(start <= k <= last and (k + 1) % step == 0 for k in range(layers))
     first = config.count("first_k_dense_replace", 0)
     every = config.size("decoder_sparse_step", config.size("moe_layer_freq", 1))
     dense = config.data.get("mlp_only_layers") or []
@@ -396,18 +489,19 @@ def _mixture(config: _Config, kind: _Kind, hidden: int, experts: int) -> _Layer:
     corrected = config.has("topk_method") or config.flag("use_routing_bias", kind.mixers == "mamba")
     router = hidden * experts + (experts if kind.expert_bias or corrected else 0)
     shared_size = config.size("moe_shared_expert_intermediate_size", size)
-    always = config.count("n_shared_experts", int(config.has("interleave_moe_layer_step")))
+    always = config.count(kind.shared, int(config.has("interleave_moe_layer_step")))
     always *= kind.gates * hidden * shared_size
     always += 2 * hidden * inner if inner < hidden else 0
     shared_expert = config.count("shared_expert_intermediate_size", 0)
     if shared_expert:
         always += 3 * hidden * shared_expert + hidden
+    always += 3 * hidden * config.count("shared_intermediate_size", 0)
     return _Layer(router + always, expert, router)
 
 
 def _windows(config: _Config, kind: _Kind, layers: int) -> tuple[int, int]:
     """Return the tokens of a sliding window, and how many layers slide."""
-    is_chunked = kind.windows == "three of four"  # attention within chunks; every fourth layer reads all
+    is_chunked = kind.chunks  # attention within chunks
     key = "attention_chunk_size" if is_chunked else "sliding_window"
     if not config.has(key) or not kind.windows:
         return 0, 0
@@ -416,6 +510,8 @@ def _windows(config: _Config, kind: _Kind, layers: int) -> tuple[int, int]:
         return window, _of_type(config, layers, "chunked_attention" if is_chunked else "sliding_attention")
     if is_chunked:
         return window, layers - layers // config.size("no_rope_layer_interval", 4)
+    if kind.windows == "three of four":
+        return window, layers - layers // 4
     if kind.windows == "late":
         slides = config.flag("use_sliding_window", False)
         return window, layers - min(layers, config.count("max_window_layers", layers)) if slides else 0
@@ -426,9 +522,9 @@ def _windows(config: _Config, kind: _Kind, layers: int) -> tuple[int, int]:
     return window, layers
 
 
-def _of_type(config: _Config, layers: int, kind: str) -> int:
-    """Return how many layers are of a type; all others have full attention."""
-    types, known = config.data["layer_types"], (kind, "full_attention")
+def _of_type(config: _Config, layers: int, kind: str, other: str = "full_attention") -> int:
+    """Return how many layers are of a type; all others are of the other."""
+    types, known = config.data.get("layer_types"), (kind, other)
     if not isinstance(types, list) or len(types) != layers or not set(map(str, types)) <= set(known):
         raise config.fail("layer_types", f"expected {layers} words, {' or '.join(known)}")
     return types.count(kind)

@@ -218,3 +218,151 @@ def test_what_was_turned_away_is_told_as_a_scale(tmp_path: Path) -> None:
     (note,) = [note for note in made(path).notes if "429" in note]
     assert "140 (20.0% of requests" in note
     assert note.endswith("560 are planned for, 700 with these: --scale 1.25")
+
+
+@pytest.mark.parametrize(
+    ("more", "expected", "way_out"),
+    [
+        (
+            {"gateway_cache": ["HIT", "MISS"] * (COUNT // 2)},
+            "may say which requests a cache answered",
+            "answered",
+        ),
+        ({"dd_sample_rate": 0.1}, "may say that the rows are a sample", "sample"),
+        ({"sampled_1_in": 10}, "may say that the rows are a sample", "sample"),
+        ({"sampling": "1:10"}, "may say that the rows are a sample", "sample"),
+        ({"resultCode": [200, 500] * (COUNT // 2)}, "says of some requests that they failed", "status"),
+        (
+            {"request_ok": ["true", "false"] * (COUNT // 2)},
+            "says of some requests that they failed",
+            "status",
+        ),
+        ({"pop": ["us-east-1", "eu-west-1"] * (COUNT // 2)}, "Import each region apart", "region"),
+        ({"engineName": "gemma-9-300b"}, "names models, such as 'gemma-9-300b'", "model"),
+        ({"request_id": [f"r{k // 2}" for k in range(COUNT)]}, "50% of the first rows have an id", "id"),
+    ],
+)
+def test_columns_are_known_by_what_they_hold(
+    more: dict[str, Any], expected: str, way_out: str, tmp_path: Path
+) -> None:
+    """Under whatever name: asked about, with a way to leave them unread."""
+    path = table(tmp_path, **more)
+    with pytest.raises(DataError, match=expected):
+        made(path)
+    assert means(made(path, columns={way_out: "none"}))[0] == COUNT
+
+
+def test_what_is_named_as_an_id_counts_once(tmp_path: Path) -> None:
+    """Of two rows with one id the first counts; a row without an id is a request."""
+    path = table(tmp_path, request_id=[f"r{k // 2}" if k < 600 else "" for k in range(COUNT)])
+    found = made(path, columns={"id": "request_id"})
+    assert means(found)[0] == 400
+    assert any("an earlier request has their id: 300 (" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("name", "values"), [("success", [1, 0]), ("is_error", ["false", "true"])])
+def test_flags_say_which_requests_failed(name: str, values: list[Any], tmp_path: Path) -> None:
+    """A zero is a failure in a column of successes."""
+    assert means(made(table(tmp_path, **{name: values * (COUNT // 2)})))[0] == COUNT // 2
+
+
+@pytest.mark.parametrize(
+    ("name", "turned"),
+    [("status", "503"), ("error", "ThrottlingException: Rate exceeded"), ("errorCode", "RateLimitError")],
+)
+def test_who_was_turned_away_is_read_in_words(name: str, turned: str, tmp_path: Path) -> None:
+    """Codes and names of exceptions, in a column of states or of errors."""
+    fine = "200" if name == "status" else ""
+    found = made(table(tmp_path, **{name: [fine, turned] * (COUNT // 2)}))
+    assert any("turned away (429, 503)" in note and "--scale 2" in note for note in found.notes)
+
+
+def test_means_of_a_minute_are_no_totals(tmp_path: Path) -> None:
+    """Columns whose names say that they are means count once for each request."""
+    path = tmp_path / "trace.csv"
+    rows = [f"2026-03-02T09:{k:02d}:00,30,512.5,190" for k in range(60)]
+    path.write_text("\n".join(["time,requests,avg_prompt_tokens,mean_output", *rows]) + "\n")
+    found = made(path, columns={"input": "avg_prompt_tokens", "output": "mean_output"})
+    assert means(found) == (1800, 512.5, 190.0)
+
+
+def test_thousands_of_tokens_are_read_where_the_name_says_so(tmp_path: Path) -> None:
+    """And told."""
+    path = tmp_path / "trace.csv"
+    rows = [f"{2.0 * k},0.512,0.19" for k in range(300)]
+    path.write_text("\n".join(["time,input_ktokens,output_tokens_k", *rows]) + "\n")
+    found = made(path, columns={"input": "input_ktokens", "output": "output_tokens_k"})
+    assert means(found) == (300, 512.0, 190.0)
+    assert any("read as thousands" in note for note in found.notes)
+
+
+def test_dates_that_may_be_two_ask_with_formats_that_work(tmp_path: Path) -> None:
+    """The day or the month may be first."""
+    path = tmp_path / "trace.csv"
+    rows = [f"{t:%d/%m/%Y %H:%M:%S},{i},100" for t, i in zip(TIMES, INPUTS, strict=True)]
+    path.write_text("\n".join(["time,input_tokens,output_tokens", *rows]) + "\n")
+    with pytest.raises(DataError, match=r"--time-format '%d/%m/%Y %H:%M:%S' or '%m/%d/%Y %H:%M:%S'"):
+        made(path)
+    assert means(made(path, time_format="%d/%m/%Y %H:%M:%S"))[0] == COUNT
+
+
+def test_times_with_and_without_zones_are_refused(tmp_path: Path) -> None:
+    """One without may be an hour off."""
+    path = tmp_path / "trace.csv"
+    rows = [
+        f"{t.isoformat() if k % 2 else t.replace(tzinfo=None).isoformat()},9,9" for k, t in enumerate(TIMES)
+    ]
+    path.write_text("\n".join(["time,input_tokens,output_tokens", *rows]) + "\n")
+    with pytest.raises(DataError, match="a time with its zone, as other rows have"):
+        made(path)
+
+
+def test_compact_rows_of_dynamo_are_read_with_their_blocks(tmp_path: Path) -> None:
+    """Wrapped or not; written when they end, and the size of blocks is in each row."""
+    records = [
+        {
+            "event": {
+                "schema": "dynamo.request.trace.v1",
+                "event_type": "request_end",
+                "request": {
+                    "request_id": f"r{k}",
+                    "request_received_ms": int(time.timestamp() * 1000),
+                    "output_tokens": 100,
+                    "replay": {
+                        "trace_block_size": 64,
+                        "input_length": 640,
+                        "input_sequence_hashes": [*range(5), k + 9],
+                    },
+                },
+            }
+        }
+        for k, time in enumerate(TIMES)
+    ]
+    found = made(lines(tmp_path, [records[1], records[0], *records[2:]]))
+    assert means(found) == (COUNT, 640.0, 100.0)
+    assert found.statistics.prefix_hits[0] == pytest.approx(0.5, abs=0.01)
+
+
+def test_counters_of_prometheus_count_by_what_they_add(tmp_path: Path) -> None:
+    """Also where one was started again."""
+    totals = [(k % 40) * 30 for k in range(90)]
+    names = {"request_success": 1, "prompt_tokens": 600, "generation_tokens": 200}
+    series = [
+        {
+            "metric": {"__name__": f"vllm:{name}_total", "model_name": "Llama-3.1-8B"},
+            "values": [[1_793_000_000 + 60 * k, str(total * factor)] for k, total in enumerate(totals)],
+        }
+        for name, factor in names.items()
+    ]
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}))
+    assert means(made(path)) == (30 * 87, 600.0, 200.0)
+
+
+def test_many_seldom_workloads_are_named_in_short(tmp_path: Path) -> None:
+    """Labels of few requests fit the line that says what is assumed."""
+    names = ["chat" if k % 2 else f"tenant-with-a-rather-long-name-{k // 2 % 15}" for k in range(COUNT)]
+    path = table(tmp_path, label=names)
+    found = import_trace(path, **{**KIB, "scenarios": 1})
+    assert len(found.instance.workloads) == 16
+    assert "15 workloads, such as tenant" in found.days.assumed[-1]

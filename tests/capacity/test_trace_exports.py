@@ -82,7 +82,7 @@ def langfuse(path: Path) -> None:
         usage = {"input": i, "output": o, "total": i + o}
         row = {"id": f"o{k}", "type": "GENERATION", "start_time": date(t), "level": "DEFAULT"}
         rows.append({**row, "provided_model_name": MODEL, "usage_details": usage})
-        rows.append({**row, "type": "SPAN", "provided_model_name": None, "usage_details": {}})
+        rows.append({**row, "id": f"s{k}", "type": "SPAN", "provided_model_name": None, "usage_details": {}})
     rows.append({**rows[0], "level": "ERROR"})
     lines(path, rows)
 

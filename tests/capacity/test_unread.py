@@ -85,7 +85,7 @@ def test_requests_that_were_turned_away_are_told_apart(tmp_path: Path) -> None:
     path.write_text("\n".join(["time,input_tokens,output_tokens,status_code", *rows]) + "\n")
     found = import_trace(path, **OPTIONS)
     assert found.statistics.requests == 100
-    assert sum("turned away (429)" in note and ": 100 (" in note for note in found.notes) == 1
+    assert sum("turned away (429, 503)" in note and ": 100 (" in note for note in found.notes) == 1
     assert sum("because they failed" in note and ": 100 (" in note for note in found.notes) == 1
 
 

@@ -6,21 +6,36 @@ import json
 
 import pytest
 from model_configs import (
+    COMMAND_A,
     DEEPSEEK_V3,
+    DEEPSEEK_V32,
+    DOTS_1,
+    ERNIE_21B,
+    ERNIE_300B,
+    EXAONE_4,
+    FALCON_H1,
     GEMMA2_9B,
     GEMMA3_27B,
+    GLM_5,
     GLM_45,
     GPT_OSS_120B,
+    GRANITE_4_SMALL,
+    HUNYUAN_A13B,
     KIMI_K2,
+    KIMI_LINEAR,
     LLAMA4_MAVERICK,
     LLAMA_70B,
     MINIMAX_M2,
     MISTRAL_7B,
     MIXTRAL,
     NEMOTRON_NANO,
+    OLMO_3,
     QWEN3_30B,
     QWEN3_235B,
     QWEN3_NEXT,
+    QWEN35_397B,
+    SEED_OSS,
+    SMOLLM3,
 )
 
 from fleetgym.files.errors import DataError
@@ -45,6 +60,22 @@ CASES = [
     ("Llama-4-Maverick", LLAMA4_MAVERICK, 400.7, 17.2, 48 * 8 * 128 * 4),
     ("Qwen3-Next-80B-A3B", QWEN3_NEXT, 79.7, 3.9, 12 * 2 * 256 * 4),
     ("Nemotron-3-Nano", NEMOTRON_NANO, 31.6, 3.6, 6 * 2 * 128 * 4),
+    # The index of sparse attention holds a key of 8 bit and its scale.
+    ("DeepSeek-V3.2", DEEPSEEK_V32, 671.9, None, 61 * ((512 + 64) * 2 + 132)),
+    ("GLM-5", GLM_5, 744.0, None, 78 * ((512 + 64) * 2 + 132)),
+    ("Kimi-Linear-48B-A3B", KIMI_LINEAR, 49.1, None, 7 * (512 + 64) * 2),
+    ("Qwen3.5-397B-A17B", QWEN35_397B, 397.0, None, 15 * 2 * 256 * 4),
+    ("ERNIE-4.5-21B-A3B", ERNIE_21B, 21.8, None, 28 * 4 * 128 * 4),
+    ("ERNIE-4.5-300B-A47B", ERNIE_300B, 300.0, None, 54 * 8 * 128 * 4),
+    ("Hunyuan-A13B", HUNYUAN_A13B, 80.4, 13.0, 32 * 8 * 128 * 4),
+    ("granite-4.0-h-small", GRANITE_4_SMALL, 32.2, None, 4 * 8 * 128 * 4),
+    ("Falcon-H1-34B", FALCON_H1, 33.6, 33.6, 72 * 4 * 128 * 4),
+    ("OLMo-3-32B", OLMO_3, 32.2, 32.2, 64 * 8 * 128 * 4),
+    ("EXAONE-4.0-32B", EXAONE_4, 32.0, 32.0, 64 * 8 * 128 * 4),
+    ("Command-A", COMMAND_A, 111.0, 111.0, 64 * 8 * 128 * 4),
+    ("Seed-OSS-36B", SEED_OSS, 36.15, 36.15, 64 * 8 * 128 * 4),
+    ("SmolLM3-3B", SMOLLM3, 3.08, 3.08, 36 * 4 * 128 * 4),
+    ("dots.llm1", DOTS_1, 142.0, 14.0, 62 * 32 * 128 * 4),
 ]
 
 

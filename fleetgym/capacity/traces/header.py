@@ -12,6 +12,7 @@ from fleetgym.files.errors import FleetgymError, UnknownNameError
 #: What the columns may be called; capitals, spaces, dots, dashes and underscores do not matter. Dots are the
 #: steps into nested JSON: what a name ends with after one counts where no whole name does. A name of a time may end
 #: in its unit, as in ``arrival_ms``.
+SUCCESS_FLAGS = ("success", "is_success", "succeeded")  # of which a zero says that a request failed
 COLUMN_NAMES = {
     "time": (
         "timestamp",
@@ -67,8 +68,18 @@ COLUMN_NAMES = {
     "label": ("workload", "class", "label"),
     "model": ("model", "model_name", "gen_ai.request.model", "model_id", "ls_model_name"),
     "count": ("num_requests", "num_model_requests", "request_count", "n_requests", "requests", "invocations"),
-    "status": ("status", "status_code", "state"),
-    "error": ("error", "error_message"),
+    "status": (
+        "status",
+        "status_code",
+        "state",
+        "http_status",
+        "http_status_code",
+        "response_status_code",
+        "response_status",
+        "response_code",
+        *SUCCESS_FLAGS,
+    ),
+    "error": ("error", "error_message", "error_type", "error_code", "is_error", "has_error", "failed"),
     "cached": (
         "cached_tokens",
         "cached_input_tokens",
@@ -98,6 +109,8 @@ COLUMN_NAMES = {
         "is_cached",
         "cached_response",
         "cache_status",
+        "from_cache",
+        "x_cache",
     ),
     "sample": (
         "sample_rate",
@@ -122,18 +135,32 @@ COLUMN_NAMES = {
         "meta.kind",
         "run_type",
     ),
+    "block": ("trace_block_size",),  # tokens that a hash stands for
+    "id": (  # read only if the user names it: each is then counted once
+        "request_id",
+        "x_request_id",
+        "id",
+        "uuid",
+        "event_id",
+        "span_id",
+        "generation_id",
+        "completion_id",
+        "response_id",
+        "call_id",
+        "correlation_id",
+    ),
     "region": ("region", "aws_region", "cloud_region", "location", "datacenter", "availability_zone", "zone"),
 }
 _NEEDED = ("time", "input", "output")
 #: Of several columns of these, the one is taken whose name is listed first.
 _SEVERAL = (
     *("label", "model", "status", "error", "cached", "created", "reasoning", "total", "answered"),
-    *("sample", "kind", "region"),
+    *("sample", "kind", "region", "id"),
 )
 #: Kinds of rows that call a model, of files that are of no known program.
 CALLS = ("llm", "generation", "chat", "completion", "text_completion", "generate_content", "embedding")
 #: Names of these may stand at the end of another name.
-_NESTED = ("time", "input", "output", "model", "cached", "created", "reasoning", "total")
+_NESTED = ("time", "input", "output", "model", "cached", "created", "reasoning", "total", "block")
 #: What a user calls a column that shall not be read.
 NO_COLUMN = "none"
 
@@ -242,6 +269,20 @@ FORMATS = (
         calls=("generation", "embedding"),
     ),
     Format(
+        name="Langfuse observations, as JSON",
+        marks=("startTime", "type", "usageDetails.input", "usageDetails.output"),
+        columns={
+            "input": "usageDetails.input",
+            "output": "usageDetails.output",
+            "total": "usageDetails.total",
+            "cached": "usageDetails.cache_read_input_tokens",
+            "status": "level",
+            "kind": "type",
+        },
+        ordered=False,
+        calls=("generation", "embedding"),
+    ),
+    Format(
         name="LangSmith runs",
         marks=("run_type", "start_time", "prompt_tokens", "completion_tokens"),
         columns={"kind": "run_type"},
@@ -270,12 +311,26 @@ FORMATS = (
     ),
     Format(
         name="Dynamo request trace",
-        marks=("schema", "event_type", "request.request_received_ms", "request.output_tokens"),
+        marks=("schema", "event_type", "request.request_received_ms", "request.input_tokens"),
         columns={
             "time": "request.request_received_ms",
             "input": "request.input_tokens",
             "output": "request.output_tokens",
             "model": "request.model",
+            "kind": "event_type",
+        },
+        unit="ms",
+        ordered=False,
+        calls=("request_end",),
+    ),
+    Format(
+        name="Dynamo request trace",  # its compact rows
+        marks=("schema", "event_type", "request.request_received_ms", "request.replay.input_length"),
+        columns={
+            "time": "request.request_received_ms",
+            "input": "request.replay.input_length",
+            "output": "request.output_tokens",
+            "hashes": "request.replay.input_sequence_hashes",
             "kind": "event_type",
         },
         unit="ms",
@@ -303,7 +358,12 @@ FORMATS = (
     Format(
         name="Helicone requests",
         marks=("request_created_at", "prompt_tokens", "completion_tokens"),
-        columns={"time": "request_created_at", "model": "response_model", "status": "response_status"},
+        columns={
+            "time": "request_created_at",
+            "model": "response_model",
+            "status": "response_status",
+            "answered": "cache_reference_id",
+        },
         ordered=False,
     ),
     Format(
@@ -318,6 +378,26 @@ FORMATS = (
             "answered": "ai.proxy.cache.cache_status",
         },
         unit="ms",
+        ordered=False,
+    ),
+    Format(
+        name="Prometheus metrics of vLLM",
+        marks=("vllm:request_success_total", "vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
+        columns={
+            "count": "vllm:request_success_total",
+            "input": "vllm:prompt_tokens_total",
+            "output": "vllm:generation_tokens_total",
+        },
+        ordered=False,
+    ),
+    Format(
+        name="Prometheus metrics of SGLang",
+        marks=("sglang:num_requests_total", "sglang:prompt_tokens_total", "sglang:generation_tokens_total"),
+        columns={
+            "count": "sglang:num_requests_total",
+            "input": "sglang:prompt_tokens_total",
+            "output": "sglang:generation_tokens_total",
+        },
         ordered=False,
     ),
     Format(
@@ -364,7 +444,7 @@ class Layout:
 
     def _last(self, role: str) -> str:
         """Return the last step of a name, plain."""
-        return _plain(self.name(role).rpartition(".")[2])
+        return plain(self.name(role).rpartition(".")[2])
 
     @property
     def words(self) -> str:
@@ -382,7 +462,8 @@ class Layout:
         return self.names[self.columns[role]].strip()
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Return a name without what does not matter in it."""
     return re.sub(r"\[UTC\]|[\s._-]", "", name, flags=re.IGNORECASE).lower()
 
 
@@ -402,7 +483,7 @@ def _unit_of(name: str) -> tuple[str, str | None]:
 
 
 _ROLES = list(COLUMN_NAMES)
-_MEANINGS = {_plain(name): role for role, names in COLUMN_NAMES.items() for name in names}
+_MEANINGS = {plain(name): role for role, names in COLUMN_NAMES.items() for name in names}
 
 
 def expected_header() -> str:
@@ -447,9 +528,9 @@ def read_layout(path: StrPath, names: Sequence[str], chosen: Mapping[str, str] |
     DataError
         If a column is missing, or two may be meant.
     """
-    plain = [_plain(name) for name in names]
+    plainly = [plain(name) for name in names]
     chosen = chosen or {}
-    known = next((f for f in FORMATS if all(_plain(mark) in plain for mark in f.marks)), _UNKNOWN)
+    known = next((f for f in FORMATS if all(plain(mark) in plainly for mark in f.marks)), _UNKNOWN)
     given = {**known.columns, **chosen}
     where = _by_name(path, names, set(given))
     for role, name in given.items():
@@ -457,10 +538,12 @@ def read_layout(path: StrPath, names: Sequence[str], chosen: Mapping[str, str] |
             continue
         if name in names:
             where[role] = list(names).index(name)
-        elif _plain(name) in plain:
-            where[role] = plain.index(_plain(name))
+        elif plain(name) in plainly:
+            where[role] = plainly.index(plain(name))
         elif role in chosen:
             fail(path, 1, f"no column {name!r} among {_listed(names)}")
+    if "id" not in chosen:
+        where.pop("id", None)
     for role in _NEEDED:
         if role not in where:
             what = "arrival time" if role == "time" else f"{role} tokens"
@@ -512,11 +595,11 @@ def _alone(path: StrPath, names: Sequence[str], words: Mapping[int, str], chosen
     where: dict[str, int] = {}
     rank: dict[str, int] = {}
     for k, word in words.items():
-        role = _MEANINGS.get(_plain(word)) or _time_in_unit(word)
+        role = _MEANINGS.get(plain(word)) or _time_in_unit(word)
         if role is None or role in chosen:
             continue
-        usual = [_plain(n) for n in COLUMN_NAMES[role]]
-        order = usual.index(_plain(word)) if _plain(word) in usual else len(usual)
+        usual = [plain(n) for n in COLUMN_NAMES[role]]
+        order = usual.index(plain(word)) if plain(word) in usual else len(usual)
         if role in where and role not in _SEVERAL:
             fail(
                 path,
@@ -532,4 +615,4 @@ def _alone(path: StrPath, names: Sequence[str], words: Mapping[int, str], chosen
 def _time_in_unit(name: str) -> str | None:
     """Return the role of a time whose name ends in its unit."""
     base, unit = _unit_of(name)
-    return "time" if unit and _MEANINGS.get(_plain(base)) == "time" else None
+    return "time" if unit and _MEANINGS.get(plain(base)) == "time" else None

@@ -27,7 +27,15 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "usd_per_gpu_h": ("usd_per_gpu_h", "usd_per_gpu_hour", "price_usd_per_gpu_h", "price_per_gpu_hour"),
     "usd_per_node_h": ("usd_per_node_h", "usd_per_node_hour", "price_usd_per_node_h", "price_per_node_hour"),
     "gpus_per_node": ("gpus_per_node", "gpu_count", "num_gpus", "gpus"),
-    "max_gpus": ("max_gpus",),
+    "max_gpus": (
+        "max_gpus",
+        "max_gpu_count",
+        "gpu_limit",
+        "gpu_quota",
+        "quota",
+        "quota_gpus",
+        "available_gpus",
+    ),
     "max_nodes": ("max_nodes", "max_node_count", "max_count"),
     "market": ("market",),
     "region": ("region",),
@@ -35,6 +43,7 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "power": ("power_usd_per_gpu_h",),
     "currency": ("currency", "currency_code"),
 }
+_LIMIT = re.compile(r"quota|limit|capacity|avail(able|ability)?$|^max[_ ]|inventory|stock", re.IGNORECASE)
 _MARKETS = {
     **{name: name for name in MARKETS},
     "ondemand": "on-demand",
@@ -43,7 +52,12 @@ _MARKETS = {
     "reservation": "reserved",
     "committed": "reserved",
 }
+_SHOWN = 12  # names of columns in a note
 _CHEAPER = 0.25  # than the cheapest known price of one GPU: then it may be of less than an hour
+_FAR_CHEAPER, _FAR_DEARER = (
+    0.125,
+    4.0,
+)  # than any known price of one GPU: a machine's price is of something else
 _DEARER = 1.25  # than the dearest known price of one GPU: then it may be that of a whole machine
 
 
@@ -132,6 +146,8 @@ def read_prices(path: StrPath, gpus: Sequence[str] | None = None, region: str | 
         offers, notes = _own_list(path, table)
     else:
         offers, notes = _catalogue(path, table, layout, tally), (f"prices: read as {layout.name}",)
+        read = {*layout.marks, *layout.others}
+        notes += _unused([name.strip() for name in table.names if name.strip() not in read])
     try:
         kept = chosen(offers, gpus, region)
     except FleetgymError as error:
@@ -214,10 +230,14 @@ def _own_list(path: StrPath, table: Table) -> tuple[list[Offer], tuple[str, ...]
             fail(path, row.place, str(error))
     if not offers:
         fail(path, 2, "there is no row after the header")
-    notes = (
-        [f"prices: these columns are not used: {', '.join(repr(name) for name in extra)}"] if extra else []
-    )
-    return offers, tuple(notes)
+    return offers, _unused(extra)
+
+
+def _unused(names: Sequence[str]) -> tuple[str, ...]:
+    """Return what is said of columns that are not read."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    listed = ", ".join(map(repr, names[:_SHOWN]))
+    return (f"prices: these columns are not used: {listed}{more}",) if names else ()
 
 
 def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
@@ -234,8 +254,17 @@ def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
         else:
             where[role] = k
     header = "expected a header such as gpu,usd_per_gpu_h[,gpus_per_node,max_gpus,market,region]"
+    limits = [name for k, name in enumerate(names) if k not in where.values() and _LIMIT.search(name)]
+    if limits and not {"max_gpus", "max_nodes"} & set(where):
+        fail(
+            path,
+            1,
+            f"the column {limits[0]!r} may be a limit of GPUs or of machines, and is not read: call it max_gpus or "
+            "max_nodes, or leave it out",
+        )
     if "gpu" not in where and "machine" not in where:
-        fail(path, 1, f"no column 'gpu' or 'instance_type'; {header}")
+        yaml = ": the file looks like YAML: write one row for each pool" if names[0].startswith("api") else ""
+        fail(path, 1, f"no column 'gpu' or 'instance_type'{yaml}; {header}")
     if "usd_per_gpu_h" not in where and "usd_per_node_h" not in where:
         priced = [name for name in names if re.search(r"price|usd|cost|rate|\$", name, re.IGNORECASE)]
         hint = f": is {priced[0]!r} of one GPU, or of a machine with several? Rename it" if priced else ""
@@ -276,8 +305,11 @@ def _own_offer(row: _Row, called: Mapping[str, str]) -> Offer:
     price = usd(called[role], row.fields[role])
     if role == "usd_per_node_h":
         price /= size
+        _check_node_price(gpu, price, size)
     else:
         _check_price(gpu, price, size, is_told=bool(told))
+    if _MARKETS[market] == "spot" and not price:
+        raise FleetgymError(f"{called[role]}: expected what a spot GPU costs, above 0, got {price:g}")
     term = row.text("term")
     if term and _MARKETS[market] != "reserved":
         raise FleetgymError(f"{called['term']} is of the market reserved, and this offer is {market}")
@@ -316,6 +348,18 @@ def _check_price(gpu: str, price: float, size: int, *, is_told: bool) -> None:
     raise FleetgymError(
         f"{price:g} USD/h for one {gpu} is more than any known price (up to {max(known):g}): of a machine with several "
         "GPUs, give usd_per_node_h and gpus_per_node; of one, give gpus_per_node 1"
+    )
+
+
+def _check_node_price(gpu: str, price: float, size: int) -> None:
+    """Raise where a price of a machine may be of one of its GPUs, or of more than an hour."""
+    known = [p.usd_per_gpu_h for p in catalog.prices() if p.gpu == gpu]
+    if not known or not price or _FAR_CHEAPER * min(known) <= price <= _FAR_DEARER * max(known):
+        return
+    raise FleetgymError(
+        f"{price * size:g} USD/h for a machine of {size} {gpu} is {price:.3g} for one, and known prices are "
+        f"{min(known):g} to {max(known):g}: is it of one GPU, or not of an hour? If it is meant, give usd_per_gpu_h, "
+        "and gpus_per_node 1"
     )
 
 

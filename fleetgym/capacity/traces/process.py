@@ -124,7 +124,8 @@ def fit_process(found: TraceStatistics) -> Fit:
     else:
         assumed += ["daily term", "jumps", "swings", "common share", "drift of lengths"]
     if not busy.all():
-        few = ", ".join(name for name, enough in zip(found.names, busy, strict=True) if not enough)
+        seldom = [name for name, enough in zip(found.names, busy, strict=True) if not enough]
+        few = seldom[0] if len(seldom) == 1 else f"{len(seldom)} workloads, such as {seldom[0]}"
         assumed.append(f"everything but dispersion of {few} (under {_FEW_PER_WINDOW:g} requests per window)")
     parameters: dict[str, Any] = {name: six(value).tolist() for name, value in values.items()}
     parameters |= {"ou_common": float(six(common)), "dispersion": six(found.dispersion).tolist()}

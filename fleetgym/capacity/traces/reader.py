@@ -16,14 +16,29 @@ from typing import TypedDict
 
 import numpy as np
 
-from fleetgym.capacity.traces.header import UNITS, Layout, expected_header, read_layout
-from fleetgym.capacity.traces.rows import MAX_TOKENS, PREFIX_CACHE_TOKENS, ROW, Label, Parser
+from fleetgym.capacity.traces.header import (
+    COLUMN_NAMES,
+    UNITS,
+    Layout,
+    expected_header,
+    plain,
+    read_layout,
+)
+from fleetgym.capacity.traces.rows import (
+    MAX_TOKENS,
+    PREFIX_CACHE_TOKENS,
+    ROW,
+    Label,
+    Parser,
+    may_be_hits,
+)
 from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.capacity.traces.tables import Files, Piece, open_tables
 from fleetgym.capacity.traces.times import Times, how_written, numbers
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.quantities import PREFIX_CACHE
 from fleetgym.hardware import catalog
+from fleetgym.hardware.model_names import is_hosted, looks_like_a_model
 
 _SPOOL_BYTES = 256 * 2**20
 _CHUNK_ROWS = 2**20
@@ -41,7 +56,12 @@ _NO_AMOUNT = re.compile(
     "max|limit|per|rate|cost|price|usd|_id|time|first|latency|total|cache|budget", re.IGNORECASE
 )
 _SHOWN = 12  # names of columns in a note
-_SAMPLED = 1000  # rows in which names of models are looked for
+_SAMPLED = 5000  # rows in which is looked for what columns that are not read hold
+_MANY_REPEATS = 0.01  # of the ids: more are asked about
+_MOST_REPEATS = 0.75  # of them: more are no ids of requests
+_FEW_RATES = 10
+#: Words for requests that may wait.
+_DEFERRED = frozenset(("batch", "flex", "offline", "async_batch"))
 
 
 class Trace:
@@ -256,9 +276,8 @@ def read_trace(
         seen += size
         rows, out = parser.rows(piece)
         are_whole = are_whole and not np.any(rows["time_ns"] % UNITS[times.unit])
-        if "hashes" in layout.columns or (
-            layout.format.ordered and not any_order and not isinstance(path, Files)
-        ):
+        is_free = any_order and "hashes" not in layout.columns
+        if layout.format.ordered and not is_free and not isinstance(path, Files):
             before = _check_order(path, piece, rows["time_ns"], before, np.flatnonzero(~parser.wrong))
         kept = np.ones(size, dtype=bool)
         for why, mask in out.items():
@@ -287,6 +306,9 @@ def read_trace(
     trace.read_as = layout.words
     if layout.format.note:
         trace.notes += (layout.format.note,)
+    if thousands := [role for role in ("input", "output") if parser.is_in_thousands(role)]:
+        names = " and ".join(repr(layout.name(role)) for role in thousands)
+        trace.notes += (f"{names}: read as thousands of tokens, as the name says",)
     if layout.unused:
         rest = len(layout.unused) - _SHOWN
         more = f" and {rest} more" if rest > 0 else ""
@@ -322,25 +344,43 @@ def _look_at_unused(
     first = next(iter(table.pieces(unused, set())), None)
     if first is None:
         return ()
-    counted = []
+    counted, notes = [], []
     for k in unused:
         name, entries = layout.names[k].strip(), first.columns[k][:_SAMPLED]
-        texts = {str(entry).strip() for entry in entries if isinstance(entry, str)} - {""}
-        if "model" not in {*layout.columns, *layout.asked}:
-            _ask_for_models(path, name, texts)
-        if k == layout.columns.get("region") and "region" not in layout.asked:
-            _ask_for_regions(path, name, texts, regions)
+        texts = {str(entry).strip() for entry in entries if isinstance(entry, (str, bool))} - {""}
         amounts = numbers(entries)
+        _ask_for_models(path, name, texts, layout)
+        _ask_for_regions(path, name, texts, layout, regions)
+        _ask_for_hits(path, name, entries, layout)
+        _ask_for_samples(path, name, texts, amounts, layout)
+        _ask_for_failures(path, name, entries, amounts, layout)
+        _ask_for_ids(path, name, first.columns[k], layout)
         mean = float(np.nan_to_num(amounts).mean()) if len(amounts) else 0.0
         if mean > 0.0 and re.search("reason|think|thought", name, re.IGNORECASE):
             _ask_for_reasoning(path, name, layout)
         if mean > 0.0 and re.search("token", name, re.IGNORECASE) and not _NO_AMOUNT.search(name):
             counted.append(f"{name} ({mean:,.0f} a row)")
-    return (f"tokens that are not counted: {', '.join(counted[:_SHOWN])}",) if counted else ()
+        if deferred := sorted(text for text in texts if text.lower() in _DEFERRED):
+            notes.append(
+                f"rows whose {name!r} is {deferred[0]!r} may wait for hours, and are planned like the others: "
+                f"label={name} in --columns makes a workload of them"
+            )
+    if counted:
+        notes.append(f"tokens that are not counted: {', '.join(counted[:_SHOWN])}")
+    return tuple(notes)
 
 
-def _ask_for_models(path: StrPath, name: str, texts: set[str]) -> None:
+def _is_free(role: str, layout: Layout) -> bool:
+    """Return whether no column has the role, and the user said nothing of it."""
+    return role not in {*layout.columns, *layout.asked}
+
+
+def _ask_for_models(path: StrPath, name: str, texts: set[str], layout: Layout) -> None:
+    if not _is_free("model", layout):
+        return
     known = sorted(text for text in texts if _is_model(text))
+    if re.search("model|engine|deployment", name.rpartition(".")[2], re.IGNORECASE):
+        known = known or sorted(text for text in texts if looks_like_a_model(text) or is_hosted(text))
     if known and 2 * len(known) >= len(texts):
         fail(
             path,
@@ -350,15 +390,83 @@ def _ask_for_models(path: StrPath, name: str, texts: set[str]) -> None:
         )
 
 
-def _ask_for_regions(path: StrPath, name: str, texts: set[str], regions: Collection[str]) -> None:
+def _ask_for_regions(
+    path: StrPath, name: str, texts: set[str], layout: Layout, regions: Collection[str]
+) -> None:
     priced = sorted(text for text in texts if text in regions)
-    if len(texts) > 1 and priced:
+    if len(texts) > 1 and priced and "region" not in layout.asked:
         fail(
             path,
             1,
             f"the column {name!r} has {len(texts)} regions, and prices are of {priced[0]!r}, too: a plan serves every "
             "request from the GPUs of any region. Import each region apart, with --region; or say --columns "
             f"region=none to put them together, or label={name} to make workloads of them",
+        )
+
+
+def _ask_for_hits(path: StrPath, name: str, entries: np.ndarray, layout: Layout) -> None:
+    said = {str(entry).strip().lower() for entry in entries}
+    if (
+        _is_free("answered", layout)
+        and re.search("cache", name, re.IGNORECASE)
+        and not re.search("token|enabled|created|ttl", name, re.IGNORECASE)
+        and may_be_hits(said)
+    ):
+        fail(
+            path,
+            1,
+            f"the column {name!r} may say which requests a cache answered, so that no GPU saw them, and is not read: "
+            f"say --columns answered={name} to leave them out, or --columns answered=none",
+        )
+
+
+def _ask_for_samples(path: StrPath, name: str, texts: set[str], amounts: np.ndarray, layout: Layout) -> None:
+    if not _is_free("sample", layout) or not re.search("sampl|adjusted.?count", name, re.IGNORECASE):
+        return
+    rates = np.unique(amounts[~np.isnan(amounts)])
+    is_rate = 0 < len(rates) <= _FEW_RATES and not set(rates.tolist()) <= {0.0, 1.0, 100.0}
+    written = sorted(text for text in texts if re.fullmatch(r"[\d.]+ ?%|1 ?(:|/|in) ?\d+", text))
+    if is_rate or written:
+        fail(
+            path,
+            1,
+            f"the column {name!r} ({written[0] if written else f'{rates[0]:g}'}) may say that the rows are a sample of "
+            "the requests, and is not read: if they are one in N, say --scale N and --columns sample=none; else only "
+            "the latter",
+        )
+
+
+def _ask_for_failures(
+    path: StrPath, name: str, entries: np.ndarray, amounts: np.ndarray, layout: Layout
+) -> None:
+    if not _is_free("status", layout):
+        return
+    codes = amounts[~np.isnan(amounts)]
+    are_codes = len(codes) > 0 and bool(((codes >= 100) & (codes < 600) & (codes % 1 == 0)).all())
+    said = {str(entry).strip().lower() for entry in entries}
+    is_flag = {"false"} < said <= {"true", "false", ""} and re.search("succe|ok$", name, re.IGNORECASE)
+    if re.search("status|code|http", name, re.IGNORECASE) and are_codes and (codes >= 400).any() or is_flag:
+        fail(
+            path,
+            1,
+            f"the column {name!r} says of some requests that they failed, and is not read: say --columns "
+            f"status={name} to leave them out, or --columns status=none",
+        )
+
+
+def _ask_for_ids(path: StrPath, name: str, entries: np.ndarray, layout: Layout) -> None:
+    names = {plain(known) for known in COLUMN_NAMES["id"]}
+    if not _is_free("id", layout) or plain(name.rpartition(".")[2]) not in names:
+        return
+    ids = [entry for entry in entries if entry not in (None, "")]
+    repeats = len(ids) - len(set(map(str, ids)))
+    if _MANY_REPEATS * len(ids) < repeats <= _MOST_REPEATS * len(ids):
+        fail(
+            path,
+            1,
+            f"{repeats / len(ids):.0%} of the first rows have an id in {name!r} that an earlier one has: of the start "
+            f"and the end of a request, or of one that was tried again, say --columns id={name} to count each once; "
+            "else --columns id=none",
         )
 
 
@@ -451,7 +559,8 @@ def _append_totals(path: StrPath, trace: Trace, rows: np.ndarray, parser: Parser
             path,
             "all rows",
             f"{layout.name('count')!r} and the tokens hardly ever fall: they are counters, which tell all since a "
-            "start. Give what each row adds, as Prometheus' increase() does",
+            "start. Give what each row adds: the difference to the row before. What Prometheus answers to query_range "
+            "for the counters themselves, as JSON, is read as it is",
         )
     if count.sum() > _MOST_COUNTED:
         fail(
@@ -473,8 +582,9 @@ def _append_totals(path: StrPath, trace: Trace, rows: np.ndarray, parser: Parser
     found["time_ns"] = rows["time_ns"][owner] + moments
     found["label"] = rows["label"][owner]
     trace.append(found[np.argsort(found["time_ns"], kind="stable")])
+    what = "mean" if parser.is_mean("input") or parser.is_mean("output") else "total"
     trace.notes += (
-        f"a row stands for as many requests as {layout.name('count')!r} says, its tokens being their total: they are "
+        f"a row stands for as many requests as {layout.name('count')!r} says, its tokens being their {what}: they are "
         f"shared evenly, and arrive at random in the {step_ns / 1e9:g} s from the row's time on",
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.capacity.traces.header import CALLS, HASH_BLOCK, Layout
+from fleetgym.capacity.traces.header import CALLS, HASH_BLOCK, SUCCESS_FLAGS, Layout, plain
 from fleetgym.capacity.traces.source import StrPath, fail, fault
 from fleetgym.capacity.traces.tables import Piece
 from fleetgym.capacity.traces.times import Times, numbers
@@ -32,13 +32,24 @@ _SUCCESS = frozenset(
     + ("default", "debug", "warning")
 )
 _MISSING = ("", "nan", "none", "null", "na", "n/a")
-#: What says that a request was turned away for there being too many.
-_TURNED_AWAY = frozenset(("429", "429.0", "rate_limited", "ratelimited", "throttled", "too many requests"))
+#: What says that a request was turned away for there being too many: codes, and words of engines and clouds.
+_TURNED_AWAY = re.compile(
+    r"(429|503|529)(\.0)?$|.*(rate.?limit|throttl|too.?many.?requests|overloaded|resource.?exhausted"
+    r"|service.?unavailable|error code: (429|503|529))",
+    re.DOTALL,
+)
 #: What says whether a response came from a cache, so that no GPU saw the request.
 _HIT = frozenset(("true", "1", "1.0", "yes", "hit", "semantic hit", "cache hit", "cached"))
 _NO_HIT = frozenset(
     (*_MISSING, "false", "0", "0.0", "no", "miss", "cache miss", "bypass", "disabled", "expired", "dynamic")
 )
+_UUID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)  # of the answer in a cache
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
+#: In names of columns whose numbers are thousands of tokens, or means over the requests of a row.
+_THOUSANDS = re.compile(r"k_?tok|tok(ens?)?[ _.(-]*k\b|kilo|thousand", re.IGNORECASE)
+_MEANS = re.compile(r"(^|[^a-z])(avg|mean|average|per_request)([^a-z]|$)", re.IGNORECASE)
 
 ROW = np.dtype([("time_ns", "<i8"), ("input", "<i4"), ("output", "<i4"), ("cached", "<i4"), ("label", "<i2")])
 TOTALS = np.dtype(
@@ -84,6 +95,11 @@ class PrefixCache:
         self.blocks = blocks
         self._kept: collections.OrderedDict[Any, None] = collections.OrderedDict()
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is a block in it."""
+        return bool(self._kept)
+
     def hits(self, hashes: Sequence[Any]) -> int:
         """Return how many of the first blocks are kept, and keep all of them; the least recently used leave."""
         found = 0
@@ -113,10 +129,13 @@ class Parser:
         self.passed_over = passed_over  # faults of rows that are left out; None: the first is an error
         self.path, self.layout, self.times = path, layout, times
         self.codes: dict[Label, int] = {}
-        self.cache = PrefixCache(prefix_cache_tokens // layout.format.hash_block)
+        self.prefix_cache_tokens, self.block = prefix_cache_tokens, layout.format.hash_block
+        self.cache = PrefixCache(prefix_cache_tokens // self.block)
         self.bad: list[tuple[int, str]] = []  # the first bad row of each column, and why
         self.wrong = np.zeros(0, dtype=bool)  # the rows of a piece that have an entry which cannot be read
         self.piece = Piece({}, lambda row: row)
+        self.count = np.zeros(0)  # requests of each row of the piece
+        self.ids: set[int] = set()  # hashes of those of the requests so far, where each is counted once
 
     @property
     def has_totals(self) -> bool:
@@ -132,7 +151,7 @@ class Parser:
                 ", beside which the input tokens are the rest of the prompt" if self.layout.has_rest else ""
             )
         if "hashes" in self.layout.columns:
-            tokens = self.cache.blocks * self.layout.format.hash_block
+            tokens = self.cache.blocks * self.block
             return (
                 f"computed from {self.layout.name('hashes')!r}: one cache of {tokens:,} tokens, least recently used "
                 "leave first"
@@ -148,6 +167,7 @@ class Parser:
         self._reject(wrong & ~others, "time", expected)
         self._check_sample()
         count = self._whole("count", "requests", _MAX_COUNT) if self.has_totals else np.ones(len(time_ns))
+        self.count = count
         most = _MAX_TOTAL if self.has_totals else MAX_TOKENS
         answered = self._answered(len(time_ns))
         turned_away = self._turned_away(len(time_ns)) & failed
@@ -182,7 +202,8 @@ class Parser:
         for name, values in columns.items():
             rows[name] = values
         empty = count == 0 if self.has_totals else np.zeros(len(time_ns), dtype=bool)
-        untold = ~failed & ~others & ~answered & self._is_missing("output") & self._has_status(len(time_ns))
+        is_untold = self._is_missing("output") & self._has_status(len(time_ns))
+        untold = ~failed & ~others & ~answered & (is_untold | ((tokens_in == 0) & (tokens_out == 0)))
         masks = {
             "no call": others & ~empty,
             "turned away": turned_away & ~others & ~empty,
@@ -192,7 +213,20 @@ class Parser:
             "without output": ~failed & ~others & ~answered & ~untold & (tokens_out == 0) & ~empty,
             "": empty,
         }
-        return rows, {**{why: mask & ~self.wrong for why, mask in masks.items()}, "": empty | self.wrong}
+        out = {**{why: mask & ~self.wrong for why, mask in masks.items()}, "": empty | self.wrong}
+        if "id" in self.layout.columns:
+            out["repeated"] = self._repeated(~np.logical_or.reduce(list(out.values())))
+        return rows, out
+
+    def _repeated(self, is_request: np.ndarray) -> np.ndarray:
+        """Return which requests have an id that an earlier one had."""
+        found = np.zeros(len(is_request), dtype=bool)
+        ids = self._entries("id")
+        for row in np.flatnonzero(is_request):
+            known = len(self.ids)
+            self.ids.add(hash(ids[row]))
+            found[row] = len(self.ids) == known and _text(ids[row]) not in _MISSING
+        return found
 
     # -- fields to numbers
 
@@ -213,9 +247,21 @@ class Parser:
     ) -> np.ndarray:
         found = numbers(self._entries(role))
         missing = self._is_missing(role) & may_miss
+        if role not in ("count", "block"):
+            found = found * 1000.0 if self.is_in_thousands(role) else found
+            found = found * self.count if self.is_mean(role) else found
+            found = np.rint(found) if self.is_in_thousands(role) or self.is_mean(role) else found
         wrong = ~((found >= 0) & (found <= most) & (found == np.floor(found))) & ~missing
         self._reject(wrong, role, f"a whole number of {what} from 0 to {most:,}")
         return np.where(wrong | missing, 0.0, found)
+
+    def is_in_thousands(self, role: str) -> bool:
+        """Whether the name of a column says that it counts thousands."""
+        return _THOUSANDS.search(self.layout.name(role)) is not None
+
+    def is_mean(self, role: str) -> bool:
+        """Whether the name of a column says that it has means, where a row stands for several requests."""
+        return self.has_totals and _MEANS.search(self.layout.name(role)) is not None
 
     def _is_missing(self, role: str) -> np.ndarray:
         entries = self._entries(role)
@@ -228,9 +274,12 @@ class Parser:
         """Return which rows say of themselves that they went wrong."""
         failed = np.zeros(size, dtype=bool)
         if "status" in self.layout.columns:
-            failed |= self._by_value("status", lambda text: not _is_success(text))
+            is_flag = plain(self.layout.name("status").rpartition(".")[2]) in map(plain, SUCCESS_FLAGS)
+            failures = ("0", "0.0") if is_flag else ()
+            failed |= self._by_value("status", lambda text: text in failures or not _is_success(text))
         if "error" in self.layout.columns:
-            failed |= self._by_value("error", lambda text: text not in (*_MISSING, "false", "0", "{}"))
+            fine = (*_MISSING, "false", "0", "0.0", "{}", "200")
+            failed |= self._by_value("error", lambda text: text not in fine)
         return failed
 
     def _has_status(self, size: int) -> np.ndarray:
@@ -241,15 +290,18 @@ class Parser:
 
     def _turned_away(self, size: int) -> np.ndarray:
         """Return which rows say that there were too many requests."""
-        if "status" not in self.layout.columns:
-            return np.zeros(size, dtype=bool)
-        return self._by_value("status", lambda text: text in _TURNED_AWAY)
+        found = np.zeros(size, dtype=bool)
+        for role in {"status", "error"} & set(self.layout.columns):
+            found |= self._by_value(role, lambda text: _TURNED_AWAY.match(text) is not None)
+        return found
 
     def _answered(self, size: int) -> np.ndarray:
         """Return which rows were answered by a cache of responses."""
         if "answered" not in self.layout.columns:
             return np.zeros(size, dtype=bool)
-        wrong = self._by_value("answered", lambda text: text not in _HIT | _NO_HIT)
+        wrong = self._by_value(
+            "answered", lambda text: text not in _HIT | _NO_HIT and not _UUID.fullmatch(text)
+        )
         name = self.layout.name("answered")
         self._reject(
             wrong,
@@ -257,7 +309,7 @@ class Parser:
             f"true or false, whether a cache answered (if {name!r} counts tokens of a prefix cache, say --columns "
             f"cached={name},answered=none)",
         )
-        return self._by_value("answered", lambda text: text in _HIT)
+        return self._by_value("answered", is_hit)
 
     def _apart(
         self, tokens_in: np.ndarray, tokens_out: np.ndarray, most: int, silent: np.ndarray
@@ -335,6 +387,8 @@ class Parser:
             return np.minimum(found, tokens_in)
         if "hashes" not in self.layout.columns:
             return np.zeros_like(tokens_in)
+        if "block" in self.layout.columns:
+            self._take_block(silent)
         wrong = np.zeros(len(tokens_in), dtype=bool)
         hits = np.zeros(len(tokens_in))
         models = self._entries("model") if "model" in self.layout.columns else None
@@ -343,9 +397,19 @@ class Parser:
                 # What one model computed is of no use to another.
                 hits[k] = self.cache.hits(hashes if models is None else [(models[k], h) for h in hashes])
             else:
-                wrong[k] = True
+                wrong[k] = not silent[k]
         self._reject(wrong, "hashes", "a list of the hashes of the prompt's blocks")
-        return np.minimum(hits * self.layout.format.hash_block, tokens_in)
+        return np.minimum(hits * self.block, tokens_in)
+
+    def _take_block(self, silent: np.ndarray) -> None:
+        """Take how many tokens a hash stands for, which all rows must say alike."""
+        told = self._whole("block", "tokens of a block", MAX_TOKENS, silent)[~silent]
+        if told.size and told[0] and not self.cache.is_used:
+            self.block = int(told[0])
+            self.cache = PrefixCache(self.prefix_cache_tokens // self.block)
+        differs = np.zeros(len(silent), dtype=bool)
+        differs[~silent] = told != self.block
+        self._reject(differs, "block", f"{self.block} tokens of a block, as in other rows")
 
     # -- labels
 
@@ -390,6 +454,16 @@ def _text(entry: Any) -> str:
         if entry is None or (isinstance(entry, float) and math.isnan(entry))
         else str(entry).strip().lower()
     )
+
+
+def is_hit(text: str) -> bool:
+    """Return whether a column says that a cache of responses answered: by a word, or by naming the stored answer."""
+    return text in _HIT or (_UUID.fullmatch(text) is not None and text != _NO_UUID)
+
+
+def may_be_hits(texts: Collection[str]) -> bool:
+    """Return whether values, of which one at least is a hit, say of rows whether a cache answered."""
+    return any(map(is_hit, texts)) and all(text in _HIT | _NO_HIT for text in texts)
 
 
 def _is_success(text: str) -> bool:

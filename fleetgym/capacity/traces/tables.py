@@ -527,7 +527,9 @@ def _document_table(path: StrPath, value: Any) -> Table:
 
 def _opened(records: Records) -> Records:
     """Yield records with objects in place of the texts that hold them, as logs of clouds and SageMaker's bodies do."""
-    for place, record in records:
+    for place, wrapped in records:
+        event = wrapped.get("event")  # as Dynamo's recorder wraps its rows
+        record = event if isinstance(event, dict) and "schema" in event else wrapped
         for part in (record, *(value for value in record.values() if isinstance(value, dict))):
             for name, text in part.items():
                 if isinstance(text, str) and text.startswith("{") and "oken" in text:
@@ -561,7 +563,8 @@ def _sample(path: StrPath, place: str, sample: Any) -> tuple[float, float]:
 def _series(path: StrPath, data: dict[str, Any]) -> Records:
     """Return rows of what Prometheus answers to `query_range`: by time and model, a column for each metric.
 
-    Series that differ in other labels are added up. What a function such as ``increase`` extrapolates is rounded.
+    Series that differ in other labels are added up. A counter, whose name ends in ``_total``, counts by what it adds
+    until the next sample. What a function such as ``increase`` extrapolates is rounded.
     """
     if data["resultType"] != "matrix" or not isinstance(data.get("result"), list):
         fail(path, "$.data.resultType", "expected a matrix, as query_range answers")
@@ -570,22 +573,37 @@ def _series(path: StrPath, data: dict[str, Any]) -> Records:
         metric = one.get("metric", {}) if isinstance(one, dict) else {}
         if "__name__" not in metric:
             why = "no name of a metric, which functions drop: which of the series are requests or tokens is not known."
-            how = "Ask for the metrics themselves, with --columns, or write their increases as CSV"
+            how = "Ask for the counters themselves (such as vllm:prompt_tokens_total): their increases are taken here"
             fail(path, f"$.data.result[{k}].metric", f"{why} {how}")
         if "le" in metric or "quantile" in metric:
             continue
-        model = str(metric.get("model_name") or metric.get("model") or "")
-        for n, sample in enumerate(one.get("values") or []):
-            time, value = _sample(path, f"$.data.result[{k}].values[{n}]", sample)
-            if math.isnan(value):  # what Prometheus says of a series that was not there
-                continue
+        name, model = metric["__name__"], str(metric.get("model_name") or metric.get("model") or "")
+        samples = [
+            _sample(path, f"$.data.result[{k}].values[{n}]", s) for n, s in enumerate(one.get("values") or [])
+        ]
+        samples = [
+            (time, value) for time, value in samples if not math.isnan(value)
+        ]  # a series that was not there
+        for time, value in _increases(samples) if name.endswith("_total") else samples:
             row = rows.setdefault((time, model), {"time": time, **({"model": model} if model else {})})
-            row[metric["__name__"]] = row.get(metric["__name__"], 0.0) + value
+            row[name] = row.get(name, 0.0) + value
     for (time, model), row in sorted(rows.items()):
         yield (
             f"time {time} {model}".strip(),
             {n: round(v) if isinstance(v, float) and n != "time" else v for n, v in row.items()},
         )
+
+
+def _increases(samples: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Yield what a counter adds from each sample to the next; one that falls was started again at zero.
+
+    Examples
+    --------
+    >>> list(_increases([(0.0, 5.0), (60.0, 8.0), (120.0, 2.0)]))
+    [(0.0, 3.0), (60.0, 2.0)]
+    """
+    for (time, before), (_, value) in itertools.pairwise(samples):
+        yield time, value - before if value >= before else value
 
 
 def _listed(path: StrPath, found: list[Any], at: str) -> Records:

@@ -21,6 +21,21 @@ _NOT_OF_A_NUMBER = re.compile(r"[^0-9.eE+\- \t]")  # and of blanks around one
 _FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%d %b %Y %H:%M:%S %z", "%d %b %Y %H:%M:%S %Z")
 _WEEKDAY = r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? "
 
+#: Dates of which the first may be the day or the month, or that are seldom: the user says which.
+_OTHERS = (
+    *("%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"),
+    *(
+        "%m/%d/%Y, %I:%M:%S.%f %p",
+        "%d/%m/%Y, %I:%M:%S.%f %p",
+        "%m/%d/%Y %I:%M:%S %p",
+        "%m/%d/%Y, %I:%M:%S %p",
+    ),
+    *("%d.%m.%Y %H:%M:%S", "%d-%m-%Y %H:%M:%S", "%d/%m/%Y %H:%M:%S.%f", "%m/%d/%Y %H:%M:%S.%f"),
+    *("%b %d, %Y %H:%M:%S", "%d %b %Y %H:%M:%S", "%b %d, %Y @ %H:%M:%S.%f", "%Y-%m-%d_%H-%M-%S"),
+)
+_ZONE = r"(?:Z|z|UTC|GMT|[+-]\d\d:?\d\d)\s*$"
+_LOOKED_AT = 1000  # rows, of which all or none should have a zone
+
 #: Seconds since 1970 of any date are smaller, and so on: what a number of today's time must be, whatever its unit.
 _SINCE_1970 = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))
 
@@ -32,6 +47,7 @@ class Times:
     format: str | None  # of dates; None for numbers
     unit: str = "s"  # of numbers
     is_stated: bool = False  # whether names or the user say the unit
+    may_be: tuple[str, ...] = ()  # formats of dates that fit the first one, where none is told
 
     @property
     def is_clock(self) -> bool:
@@ -53,11 +69,15 @@ class Times:
         expected = "a time such as 2023-11-16 18:17:03.9799600"
         if self.format != "ISO8601":
             expected = f"a time as {self.format}"
+        elif 0.0 < texts[:_LOOKED_AT].str.contains(_ZONE).mean() < 1.0:
+            wrong |= ~texts.str.contains(_ZONE)
+            expected = "a time with its zone, as other rows have, such as 2023-11-16T18:17:03Z"
+        how = " or ".join(f"'{form}'" for form in self.may_be)
         return (
             np.asarray(stamps.mask(wrong).dt.as_unit("ns").astype("int64")),
             np.asarray(wrong),
             f"{expected}, of the years {_YEARS[0]} to {_YEARS[1]} (or seconds in all rows; or say how with "
-            "--time-format)",
+            f"--time-format{' ' * bool(how)}{how})",
         )
 
     def _numbers(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
@@ -150,4 +170,7 @@ def how_written(first: Any, unit: str | None, layout_unit: str | None, given: st
         bare = _bare(text) if pattern in _FORMATS else text
         if pandas.to_datetime(bare, format=pattern, utc=True, errors="coerce").notna().all():
             return Times(pattern)
-    return Times("ISO8601")
+    may_be = [
+        form for form in _OTHERS if pandas.to_datetime(text, format=form, errors="coerce").notna().all()
+    ]
+    return Times("ISO8601", may_be=tuple(may_be))

@@ -218,10 +218,11 @@ def _left_out(trace: Trace) -> list[str]:
     words = {
         "no call": "rows left out because they are no calls of a model: steps around one, tools",
         "failed": "requests left out because they failed, as the file says",
-        "turned away": "requests that were turned away (429): demand that is not planned for, since a retry would "
+        "turned away": "requests that were turned away (429, 503): demand that is not planned for, since a retry would "
         "count twice. If they were not sent again, raise --scale",
-        "without usage": "requests that went well, whose tokens the file does not tell (as of streams without usage): "
-        "demand that is not planned for. Have them logged, or raise --scale",
+        "without usage": "requests that did not fail, as far as the file says, and have no tokens in it (as of streams "
+        "without usage): demand that is not planned for. Have them logged, or raise --scale",
+        "repeated": "rows left out because an earlier request has their id",
         "answered": "requests left out because a cache answered them, so that no GPU saw them",
         "without output": "rows left out because they have no output tokens: failed requests, embeddings",
         "too long": "requests left out because they have more tokens than any candidate holds",
