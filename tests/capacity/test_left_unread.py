@@ -15,7 +15,7 @@ from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.importing import ImportedTrace
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.reader import read_trace
-from fleetgym.files.errors import DataError
+from fleetgym.files.errors import DataError, FleetgymError
 
 COUNT = 700
 START = datetime.datetime(2026, 3, 2, 9, tzinfo=datetime.UTC)
@@ -366,3 +366,17 @@ def test_many_seldom_workloads_are_named_in_short(tmp_path: Path) -> None:
     found = import_trace(path, **{**KIB, "scenarios": 1})
     assert len(found.instance.workloads) == 16
     assert "15 workloads, such as tenant" in found.days.assumed[-1]
+
+
+@pytest.mark.parametrize(("slo", "expected"), [(None, 0.0634), ("ttft=1", 0.0634), ("error=0.054", None)])
+def test_no_error_is_asked_of_a_small_model_that_nobody_asked_for(
+    slo: str | None, expected: float | None, tmp_path: Path
+) -> None:
+    """The default gives way where the only candidate has more; one that was asked for is refused."""
+    small = {"prices": KIB["prices"], "models": ["Llama-3.2-3B"], "by": "one", "scenarios": 1, "slo": slo}
+    if expected is None:
+        with pytest.raises(FleetgymError, match=r"error=0\.054 of workload 'all' is out of reach"):
+            import_trace(table(tmp_path), **small)
+    else:
+        (w,) = import_trace(table(tmp_path), **small).instance.workloads
+        assert w.error_slo == pytest.approx(expected, abs=0.002)

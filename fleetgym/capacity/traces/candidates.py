@@ -30,6 +30,7 @@ from fleetgym.hardware.performance.coefficients import (
     PairPerformance,
     performance_table,
 )
+from fleetgym.hardware.performance.delay import error_share
 from fleetgym.hardware.performance.roofline import StepTime
 from fleetgym.model.instance import IMPORTED, NO_LIMIT_S, Use
 
@@ -127,6 +128,39 @@ def smallest_replica(gpu: str, models: Sequence[str]) -> int | None:
         lambda deployment: _ANY_CAPACITY if roofline.most_tokens(deployment, ENGINE) else None,
     )
     return min((column.deployment.gpus for column in fitting), default=None)
+
+
+def with_default_errors(
+    slos: Sequence[Slo], models: Sequence[str] | None, own: Sequence[str | None]
+) -> tuple[Slo, ...]:
+    """Return SLOs of which nobody asked for an error: the default one gives way to the best model at any precision.
+
+    Parameters
+    ----------
+    slos : sequence of Slo
+        By workload, with the default error.
+    models : sequence of str, optional
+        The candidates.
+    own : sequence of str, optional
+        By workload, the model that its label names.
+
+    Returns
+    -------
+    tuple of Slo
+    """
+    every = _candidates(models, own)
+    served = [(name,) if name else every for name in own] if own else [every] * len(slos)
+    return tuple(
+        dataclasses.replace(slo, error=max(slo.error, min(map(_largest_error, names))))
+        for slo, names in zip(slos, served, strict=True)
+    )
+
+
+def _largest_error(name: str) -> float:
+    """Return the assumed error of a model at the coarsest precision that it may have here, rounded up."""
+    known = catalog.published(name).precisions or ("fp8",)
+    size = parts.effective_params_b(name)
+    return math.ceil(1e4 * max(error_share(BASE_ERROR, size, p) for p in known)) / 1e4
 
 
 def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Unpack
 import numpy as np
 
 from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
-from fleetgym.capacity.traces.candidates import Given, longest_requests
+from fleetgym.capacity.traces.candidates import Given, longest_requests, with_default_errors
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.labels import bind, candidate_models
 from fleetgym.capacity.traces.objectives import Slo, check_deferred, slos_for, without_words
@@ -146,6 +146,7 @@ def import_trace(
     with own.known():
         if seed < 0 or not 0 <= scenarios <= 100:
             raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
+        asks_no_error = slo is None or (isinstance(slo, str) and "=" in slo and "error" not in slo)
         listed, slo = _offers(prices, gpus, region, caps or {}, own), without_words(slo)
         mine = tuple(o.model.name for o in own.models)
         source, models = Path(path).name, (*mine, *(candidate_models(models) or ())) or None
@@ -166,6 +167,8 @@ def import_trace(
                 source=os.fspath(path),
             )
         slos = slos_for(slo, found.names)
+        if asks_no_error:
+            slos = with_default_errors(slos, models, found.models)
         check_deferred(slos, found.names)
         days = make_days(found, fit_process(found), extend, np.random.default_rng([seed, 0]), scale)
         if not days.scored and scenarios == 0:
