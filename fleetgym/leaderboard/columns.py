@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -186,20 +185,36 @@ def _agent_column(records: Mapping[str, Record]) -> Column:
 def _near_copies(table: Table) -> dict[str, str]:
     """Return, for each row, the rows whose days it repeats: on half of the tasks or more every cost term is near.
 
-    Agents that were written apart share 41 % of the tasks at most (all pairs of 109 rows, at commit b96ac88).
+    Agents that were written apart share 41 % of the tasks at most (all pairs of 109 rows, at commit b96ac88). With all
+    rows that it does not repeat, taken together, a row shares 46 % at most (172 rows, at commit e51545ff).
     """
     terms = {
         row.key: np.array([[getattr(task.costs, term) for term in COST_TERMS] for task in row.tasks])
         for row in table.rows
     }
-    found: dict[str, list[str]] = {}
-    for (key, mine), (other, theirs) in itertools.permutations(terms.items(), 2):
-        apart = np.abs(mine - theirs).max(axis=1)
-        near = int(np.count_nonzero(apart <= NEAR * np.minimum(mine.sum(axis=1), theirs.sum(axis=1))))
-        is_equal = near == len(mine) and not apart.any()
-        if is_equal or (2 * near >= len(mine) >= FEW):
-            found.setdefault(key, []).append(other if is_equal else f"{other} ({near} of {len(mine)} tasks)")
-    return {key: ", ".join(others) for key, others in found.items()}
+    found: dict[str, str] = {}
+    for key, mine in terms.items():
+        repeated, near_others = [], np.zeros(len(mine), dtype=bool)
+        for other, theirs in terms.items():
+            if other == key:
+                continue
+            apart = np.abs(mine - theirs).max(axis=1)
+            near = apart <= NEAR * np.minimum(mine.sum(axis=1), theirs.sum(axis=1))
+            if not apart.any():
+                repeated.append(other)
+            elif _is_half(near):
+                repeated.append(f"{other} ({np.count_nonzero(near)} of {len(near)} tasks)")
+            else:
+                near_others |= near
+        if not repeated and _is_half(near_others):
+            repeated = [f"several rows ({np.count_nonzero(near_others)} of {len(mine)} tasks)"]
+        if repeated:
+            found[key] = ", ".join(repeated)
+    return found
+
+
+def _is_half(near: np.ndarray) -> bool:
+    return len(near) >= FEW and 2 * int(np.count_nonzero(near)) >= len(near)
 
 
 def _machine(record: Record) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import functools
-import hashlib
 import io
 import os
+import random
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ from fleetgym.runtime.version import __version__
 REFERENCES = "references.csv"
 #: CPU seconds after which no further task of a row is played again.
 SAMPLE_S = 20.0
-#: How many tasks are drawn, of which the smallest are played first.
+#: How many tasks are drawn.
 DRAWN = 12
 #: By how much, relative, a day with other actions may cost something else.
 NEAR_COST = 0.005
@@ -161,7 +161,7 @@ def confirm_reference(
         )
     if known is not None and known.agent_sha256 == today and not all_tasks:
         return known
-    again = _played_again(files, all_tasks, most_s)
+    again = _played_again(files, all_tasks, most_s, is_new=known is None)
     if isinstance(again, str):
         return known or _unless_named(card, f"the agent does something else on {again}")
     return Reference(files.id, files.declaration_sha256, today, again, commit())
@@ -209,9 +209,11 @@ def _unless_named(card: AgentCard, reason: str) -> Reference | None:
     return None
 
 
-def _played_again(files: SubmissionFiles, all_tasks: bool, most_s: float) -> int | str:
+def _played_again(files: SubmissionFiles, all_tasks: bool, most_s: float, is_new: bool) -> int | str:
     """Return how many tasks were played again with the same actions, or a task on which the agent does something else.
 
+    Tasks are drawn anew each time: who could tell which are played would forge the others. Of a row that was accepted
+    before, the smallest are played first.
     The agent plays in a process of its own, since a submission names its arguments. An episode that ended early, by a
     failure or a budget, must end so again. Processors round sums differently, and a program may have several optima.
     So of three tasks one may have other actions, if it costs nearly the same.
@@ -219,9 +221,9 @@ def _played_again(files: SubmissionFiles, all_tasks: bool, most_s: float) -> int
     run, entry = files.submission.run, files.submission.agent.entry
     lines = list(files.lines(1 + run.episodes))[1:]
     episodes = [read_object(EpisodeResult, parse_json(line)) for line in lines]
-    drawn = sorted(episodes, key=lambda e: _digest(files.submission.files.episodes_sha256, e))
-    if not all_tasks:
-        drawn = sorted(drawn[:DRAWN], key=lambda e: "sml".find(find_entry(e.instance).size))
+    drawn = episodes if all_tasks else random.SystemRandom().sample(episodes, min(DRAWN, len(episodes)))
+    if not is_new:
+        drawn.sort(key=lambda e: "sml".find(find_entry(e.instance).size))
     spent_s, same = 0.0, 0
     near: list[str] = []
     for episode in drawn:
@@ -236,10 +238,6 @@ def _played_again(files: SubmissionFiles, all_tasks: bool, most_s: float) -> int
         else:
             return task_name(*episode.task)
     return same if same >= 2 * len(near) else near[0]
-
-
-def _digest(salt: str, episode: EpisodeResult) -> str:
-    return hashlib.sha256(f"{salt}{episode.task}".encode()).hexdigest()
 
 
 def _ending(episode: EpisodeResult) -> tuple[int | None, int | None]:

@@ -14,9 +14,12 @@ from submissions import declare, lines_of, make_good, write_lines
 from fleetgym.agents.agent_code import _meaning, reference_sha256
 from fleetgym.agents.registry import agent_entries
 from fleetgym.cli import main
-from fleetgym.evaluation.results_format import COST_TERMS, Costs
+from fleetgym.evaluation.jobs import Job
+from fleetgym.evaluation.results_format import COST_TERMS, Costs, EpisodeResult
 from fleetgym.files.documents import canonical_hash
 from fleetgym.files.errors import DataError
+from fleetgym.files.schema import read_object
+from fleetgym.leaderboard import identity
 from fleetgym.leaderboard.columns import _near_copies
 from fleetgym.leaderboard.identity import (
     Reference,
@@ -82,6 +85,25 @@ def test_an_early_end_hides_no_forgery(row: Path, tmp_path: Path) -> None:
     write_lines(row, [head, *({**line, "budget_spent_at_window": 1} for line in lines)])
     with pytest.raises(DataError, match="the agent does something else on"):
         verify(row)
+
+
+def test_nobody_can_tell_which_tasks_are_played_again(row: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forger who could would change the others: the same files are not held to the same tasks twice."""
+    played: list[list[tuple[str, int]]] = [[]]
+    right = {e.task: e for e in (read_object(EpisodeResult, line) for line in lines_of(row)[1:])}
+
+    def play(job: Job, **options: Any) -> EpisodeResult:
+        played[-1].append((job.instance, job.scenario))
+        return right[played[-1][-1]]
+
+    monkeypatch.setattr(identity, "run_job", play)
+    monkeypatch.setattr(identity, "DRAWN", len(right) // 2)
+    for _ in range(20):
+        verify(row)
+        played.append([])
+    draws = played[:-1]
+    assert all(len(set(tasks)) == len(right) // 2 for tasks in draws)
+    assert {task for tasks in draws for task in tasks} == right.keys()
 
 
 @pytest.mark.parametrize(
@@ -187,10 +209,29 @@ def test_near_copies_are_told() -> None:
         "copy": terms * rng.uniform(1.0, 1.003, terms.shape),
         "half": np.where(np.arange(20)[:, None] < 9, terms, terms * 1.1),
     }
+    assert copies(rows) == {"theirs": "copy (20 of 20 tasks)", "copy": "theirs (20 of 20 tasks)"}
+
+
+def test_a_mixture_of_rows_is_told() -> None:
+    """Who takes a third of the days from each of three rows repeats none of them by half."""
+    rng = np.random.default_rng(2)
+    rows = {f"row {k}": rng.exponential(10.0, (21, len(COST_TERMS))) for k in range(3)}
+    third = np.arange(21)[:, None] % 3
+    mixed = np.choose(third, [*rows.values()])
+    assert copies({**rows, "mixed": mixed}) == {"mixed": "several rows (21 of 21 tasks)"}
+    own = rng.exponential(10.0, (21, len(COST_TERMS)))
+    assert copies({**rows, "own": np.where(third == 2, own, mixed)}) == {
+        "own": "several rows (14 of 21 tasks)"
+    }
+    assert copies({**rows, "own": np.where(third != 0, own, mixed)}) == {}
+
+
+def copies(rows: dict[str, np.ndarray]) -> dict[str, str]:
+    """Return what the page tells of rows with these cost terms."""
 
     def played(k: int, costs: np.ndarray) -> Played:
         found = Costs(**dict(zip(COST_TERMS, costs.tolist(), strict=True)))
         return Played("ou", f"x/{k}", 0, found.total(), 1.0, None, found, 0.0, 0.0, False, None)
 
     table = make_table({name: [played(k, c) for k, c in enumerate(costs)] for name, costs in rows.items()})
-    assert _near_copies(table) == {"theirs": "copy (20 of 20 tasks)", "copy": "theirs (20 of 20 tasks)"}
+    return _near_copies(table)
