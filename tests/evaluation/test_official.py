@@ -37,8 +37,10 @@ from fleetgym.evaluation.isolation.wire import MAX_REPLY_CHARS, read_reply
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.recording import make_header
 from fleetgym.evaluation.results import Results, read_results, timings_path
+from fleetgym.evaluation.results_format import stated
 from fleetgym.files.documents import write_json
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import read_object, to_jsonable
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="official runs need Linux")
 
@@ -231,16 +233,28 @@ def test_an_agent_that_acts_by_hashes_repeats() -> None:
 
 
 def test_caches_can_be_dropped_before_each_episode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """If the variable says so; whoever may not drop them is told."""
+    """If the variable says so; the rules say what was done, and whoever may not drop them is told before the run."""
     monkeypatch.setattr(official, "_DROP", tmp_path / "drop_caches")
-    play("Good")
+    monkeypatch.setattr(official, "find_facts", lambda agents: ISOLATED)
+    assert official.make_rules("reflex").caches == "kept"
+    play("Good", caches="kept")
     assert not (tmp_path / "drop_caches").exists()
-    monkeypatch.setenv(official.DROP_VARIABLE, "1")
-    assert play("Good").failure is None
+    assert play("Good", caches="dropped").failure is None  # whatever a worker's environment says
     assert (tmp_path / "drop_caches").read_text() == "3"
+    monkeypatch.setenv(official.DROP_VARIABLE, "1")
+    assert official.make_rules("reflex").caches == "dropped"
     monkeypatch.setattr(official, "_DROP", tmp_path / "nowhere" / "drop_caches")
     with pytest.raises(FleetgymError, match="FLEETGYM_DROP_CACHES needs root: cannot write to"):
-        play("Good")
+        official.make_rules("reflex")
+
+
+def test_rules_of_before_say_nothing_of_caches() -> None:
+    """Their files are read, and written again, as they are."""
+    before = to_jsonable(make_rules())
+    before.pop("caches", None)
+    found = read_object(Rules, before)
+    assert found.caches is None
+    assert stated(found) == before
 
 
 @pytest.mark.slow

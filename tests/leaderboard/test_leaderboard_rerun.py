@@ -187,7 +187,7 @@ def test_official_rerun(
     folder = submitted(evaluate(["gh"], SUITE), tmp_path / "submissions" / "2026-11-21-gh")
     record = rerun(folder, SEASON, private, out=tmp_path / "fresh" / "t")
     assert record.rules is not None
-    assert record.rules.time_class == "reflex"
+    assert (record.rules.time_class, record.rules.caches) == ("reflex", "dropped")
     plain = rerun(folder, SEASON, private, official=False)
     assert [e.cost_usd for e in record.episodes] == [e.cost_usd for e in plain.episodes]
     assert read_record(private / RECORDS / "2026-11-21-gh.json.gz") == record
@@ -198,5 +198,7 @@ def test_official_rerun(
     assert "caches are kept" not in capsys.readouterr().err
     (tmp_path / "drop_caches").unlink()
     again = rerun(folder, SEASON, private)
+    assert again.rules is not None
+    assert again.rules.caches == "kept"
     assert [e.actions for e in again.episodes] == [e.actions for e in record.episodes]
     assert "the kernel's caches are kept" in capsys.readouterr().err

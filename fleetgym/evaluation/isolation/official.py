@@ -29,7 +29,7 @@ MOST_PROCESSES = 64
 #: Wall limits stretch at most by this factor, for the time in which the agent waits for a processor.
 MOST_WAITING = 10.0
 
-#: Environment variable: if it is set, the kernel's caches are dropped before each episode.
+#: Environment variable: if it is set, the kernel's caches are dropped before each episode, and the rules say so.
 DROP_VARIABLE = "FLEETGYM_DROP_CACHES"
 
 _DROP = Path("/proc/sys/vm/drop_caches")
@@ -68,7 +68,8 @@ def make_rules(time_class: str, agents: Iterable[str] = (), memory_gb: float = M
     Raises
     ------
     FleetgymError
-        If there is no such class, or this machine cannot make the box of official runs.
+        If there is no such class, this machine cannot make the box of official runs, or it shall drop the kernel's
+        caches and this process may not.
     """
     from fleetgym.evaluation.isolation.calibration import machine_name, speed
 
@@ -77,6 +78,9 @@ def make_rules(time_class: str, agents: Iterable[str] = (), memory_gb: float = M
             f"there is no time class {time_class!r}; expected one of {', '.join(TIME_CLASSES)}"
         )
     check_box()
+    caches = "dropped" if os.environ.get(DROP_VARIABLE) else "kept"
+    if caches == "dropped":
+        drop_caches()
     facts = find_facts(agents)
     return Rules(
         protocol=PROTOCOL,
@@ -87,6 +91,7 @@ def make_rules(time_class: str, agents: Iterable[str] = (), memory_gb: float = M
         memory_gb=memory_gb,
         machine=machine_name(),
         speed=speed(),
+        caches=caches,
         **facts,
     )
 
@@ -180,7 +185,7 @@ class OfficialAgent(AgentProcess):
     # -- the process
 
     def _start(self) -> None:
-        if os.environ.get(DROP_VARIABLE):
+        if self.rules.caches == "dropped":
             drop_caches()
         command = agent_command(None)
         self._sandbox = Sandbox(command, 2e9 * self.rules.memory_gb, self._hide, self.name)

@@ -10,7 +10,7 @@ from fleetgym.files.schema import NAME, Choice, spec
 #: What can go wrong with an agent.
 FAILURE_KINDS = ("raised", "invalid-action", "timeout", "died", "protocol", "resources")
 
-#: The wire format between a run and an agent's process; see docs/official-runs.md.
+#: The wire format between a run and an agent's process; see docs/agent-protocol.md.
 PROTOCOL = "fleetgym-agent-1"
 
 #: Reference CPU seconds of an episode, `reset` not counted.
@@ -40,4 +40,9 @@ class Rules:
         Choice(("counted", "sampled")),
         default=None,
         doc="whether all CPU time was counted, or that of short children could be missed; not in older files",
+    )
+    caches: str | None = spec(
+        Choice(("dropped", "kept")),
+        default=None,
+        doc="what was done with the kernel's caches before each episode; not in older files",
     )
