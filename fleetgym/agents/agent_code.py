@@ -21,6 +21,8 @@ from fleetgym.files.errors import FleetgymError
 
 #: Longer texts are no names of files.
 _LONGEST_NAME = 200
+#: More bytes than this are no agent's: it has 8 GB of memory.
+_MOST_BYTES = 2**34
 
 
 def neighbours(path: Path, texts: dict[Path, bytes] | None = None) -> dict[str, Path]:
@@ -96,6 +98,11 @@ def code_sha256(place: str) -> str | None:
     str or None
         None for a module without a file, and for fleetgym's own, which its version names.
 
+    Raises
+    ------
+    FleetgymError
+        If its files hold over 16 GiB.
+
     Examples
     --------
     >>> code_sha256("fleetgym.baselines.gh") is None
@@ -124,6 +131,7 @@ def command_sha256(command: str) -> str | None:
         return None
     named = [shutil.which(words[0]) or "", *words[1:]] if words else []
     files = [word for word in named if os.path.isfile(word)]
+    _check_size(files)
     return canonical_hash([file_sha256(file) for file in files]) if files else None
 
 
@@ -152,12 +160,25 @@ def own_files(path: Path, texts: dict[Path, bytes] | None = None) -> list[Path]:
 def _checksum(path: Path) -> str:
     texts: dict[Path, bytes] = {}  # what says which files belong to it is what is hashed
     named = sorted((file.relative_to(path.parent).as_posix(), file) for file in own_files(path, texts))
+    _check_size(file for _, file in named)
     return canonical_hash(
         [
             [name, hashlib.sha256(texts[file]).hexdigest() if file in texts else file_sha256(file)]
             for name, file in named
         ]
     )
+
+
+def _check_size(files: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise if files hold more than an agent could load, such as a disk's image: reading them would take for ever."""
+    total = 0
+    for file in files:
+        total += os.stat(file).st_size
+        if total > _MOST_BYTES:
+            raise FleetgymError(
+                f"{file}: with it, an agent's files hold over {_MOST_BYTES / 2**30:g} GiB; "
+                "put the agent into a folder of its own"
+            )
 
 
 # -- all files of a folder
@@ -172,7 +193,7 @@ def folder_sha256(folder: str | os.PathLike[str]) -> str:
     Raises
     ------
     FleetgymError
-        If it is no folder, or holds a link.
+        As `code_files`.
     """
     return canonical_hash([[name, file_sha256(Path(folder) / name)] for name in code_files(folder)])
 
@@ -183,7 +204,7 @@ def code_files(folder: str | os.PathLike[str]) -> list[str]:
     Raises
     ------
     FleetgymError
-        If it is no folder, or holds anything but files and folders.
+        If it is no folder, holds anything but files and folders, or over 16 GiB.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -194,6 +215,7 @@ def code_files(folder: str | os.PathLike[str]) -> list[str]:
             raise FleetgymError(f"{path} is a link or a device; code is submitted as files")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
             found.append(path.relative_to(root).as_posix())
+    _check_size(root / name for name in found)
     return found
 
 
@@ -211,7 +233,7 @@ def own_folder_sha256(place: str, apart: Iterable[str | os.PathLike[str]] = ()) 
     -------
     str or None
         None for a module, and for a folder that holds more than an agent: the home folder, that for temporary files,
-        one with a file of `apart`, with links, or with over 2,000 files.
+        one with a file of `apart`, with links, with over 2,000 files or over 16 GiB.
     """
     if not place.endswith(".py"):
         return None
@@ -223,7 +245,7 @@ def own_folder_sha256(place: str, apart: Iterable[str | os.PathLike[str]] = ()) 
         return None
     try:
         return folder_sha256(folder)
-    except FleetgymError:  # a link, or a device
+    except FleetgymError:  # a link, a device, or too many bytes
         return None
 
 

@@ -17,7 +17,7 @@ from places import ROOT
 from sample_agents import agent as sample
 from submissions import RULES, SUITE, declare, lines_of, submitted, write_lines
 
-from fleetgym.agents.agent_code import folder_sha256
+from fleetgym.agents.agent_code import code_sha256, command_sha256, folder_sha256, own_folder_sha256
 from fleetgym.cli import main
 from fleetgym.evaluation.results import Results, read_results, timing_line, timings_path
 from fleetgym.evaluation.results_format import Timing
@@ -249,6 +249,24 @@ def test_code_has_one_checksum(tmp_path: Path) -> None:
     (one / "link").symlink_to(two)
     with pytest.raises(FleetgymError, match="is a link"):
         folder_sha256(one)
+
+
+def test_a_disk_image_is_no_agent_s_file(tmp_path: Path) -> None:
+    """Nothing reads a terabyte to find a checksum: it is refused by name, or the folder is no agent's alone."""
+    agent, image = tmp_path / "mine.py", tmp_path / "disk.img"
+    agent.write_text("")
+    with image.open("wb") as stream:
+        stream.truncate(2**40)
+    told = r"disk\.img: with it, an agent's files hold over 16 GiB"
+    with pytest.raises(FleetgymError, match=told):
+        folder_sha256(tmp_path)
+    with pytest.raises(FleetgymError, match=told):
+        command_sha256(f"cat {image}")
+    assert own_folder_sha256(str(agent)) is None
+    assert code_sha256(str(agent)) is not None
+    agent.write_text("DATA = 'disk.img'")
+    with pytest.raises(FleetgymError, match=told):
+        code_sha256(str(agent))
 
 
 def test_names_of_folders() -> None:
