@@ -263,7 +263,7 @@ def _check_code(run: Results, agent: str, entry: str, code: Path) -> str:
     if entry.startswith(PROGRAM):
         raise FleetgymError(
             "a command does not say where its files will be: name the program in a Python file of the code's folder, "
-            "as docs/official-runs.md shows, and play that"
+            "as docs/agent-protocol.md shows, and play that"
         )
     with tempfile.TemporaryDirectory(prefix="fleetgym-code-") as copy:  # what is compared is what is declared
         copy_code(code, copy)

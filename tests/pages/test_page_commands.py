@@ -447,7 +447,7 @@ def test_make_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_messages_are_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The protocol's requests and answers have the keys that the page shows."""
-    stage = Stage(tmp_path, "docs/official-runs.md", monkeypatch)
+    stage = Stage(tmp_path, "docs/agent-protocol.md", monkeypatch)
     shown = [
         block.text.replace(", ...", "").replace("...}", "}") for block in stage.blocks if block.text[0] == "{"
     ]

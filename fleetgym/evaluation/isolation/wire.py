@@ -1,4 +1,4 @@
-"""Write messages of the agent protocol, version 1, and check replies; see docs/official-runs.md."""
+"""Write messages of the agent protocol, version 1, and check replies; see docs/agent-protocol.md."""
 
 from __future__ import annotations
 
