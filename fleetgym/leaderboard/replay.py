@@ -23,6 +23,9 @@ from fleetgym.model.library import load_instance, load_scenarios, task_name
 from fleetgym.reference import CertificateError
 from fleetgym.scoring.best_known import TOLERANCE, is_same_cost
 
+#: Why a cost is not confirmed: an instance has another checksum than what was played.
+OTHER_INSTANCE = "another version of the instance was played"
+
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
@@ -87,7 +90,7 @@ def why_not_confirmed(
     try:
         instance = load_instance(name)
         if content_hash != instance.content_hash:
-            return "another version of the instance was played"
+            return OTHER_INSTANCE
         replayed, _ = replay_episode(name, number, read(instance))
     except (FleetgymError, FileNotFoundError, IndexError) as error:
         return str(error)

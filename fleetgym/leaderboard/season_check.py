@@ -15,7 +15,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.best_known import check_best_known
 from fleetgym.leaderboard.record import Record, VerifiedEpisode
 from fleetgym.leaderboard.registers import Season
-from fleetgym.leaderboard.replay import why_not_confirmed
+from fleetgym.leaderboard.replay import OTHER_INSTANCE, why_not_confirmed
 from fleetgym.leaderboard.season import draw_season, instances_from, published_best_known, revealed_seed
 from fleetgym.leaderboard.standings import read_records
 from fleetgym.leaderboard.workers import in_order
@@ -23,6 +23,12 @@ from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import task_name
 from fleetgym.scoring.best_known import read_best_known
+
+#: What the cause may be where an instance is drawn that nobody played.
+_KERNELS = (
+    "or this processor's sums, by OpenBLAS, have flipped a draw: OPENBLAS_CORETYPE=SkylakeX draws it as it was, where "
+    "the processor has AVX-512"
+)
 
 
 def check_season(
@@ -93,4 +99,5 @@ def _reason(row: tuple[Record, VerifiedEpisode]) -> str | None:
         return decode_actions(changes, instance.num_windows, ActionSpace(instance).nvec.tolist())
 
     played = record.instances[episode.instance].content_hash
-    return why_not_confirmed(*episode.task, played, episode.cost_usd, read)
+    reason = why_not_confirmed(*episode.task, played, episode.cost_usd, read)
+    return f"{reason}; {_KERNELS}" if reason == OTHER_INSTANCE else reason

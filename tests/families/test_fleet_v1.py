@@ -6,10 +6,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from places import ROOT
+from places import ROOT, stored_kernels
 
 from fleetgym.families.generate import SEEDS, generate, stored_scenarios
 from fleetgym.files.documents import canonical_hash, read_json
@@ -104,9 +103,7 @@ def test_a_sample_is_made_again(name: str) -> None:
 def test_the_tool_finds_every_twentieth_instance_unchanged() -> None:
     """`make_instances` makes them again, with the kernels of OpenBLAS that made them, where the processor has these."""
     command = [sys.executable, "-m", "tools.make_instances", "--suite", "fleet-v1", "--every", "20"]
-    processor = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
-    kernels = {"OPENBLAS_CORETYPE": "SkylakeX"} if "avx512f" in processor else {}
-    environment = {**os.environ, **kernels}
+    environment = {**os.environ, **stored_kernels()}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
