@@ -192,6 +192,11 @@ def submit(arguments: argparse.Namespace) -> int:
         f"A row appears once the folder is in {BOARD}/submissions, `verify` has written its record with "
         f"--out {BOARD}/verified, and `fleetgym leaderboard` has built the page.",
     )
+    if str(arguments.code).endswith(".py") and (left := making.left_out(arguments.code)):
+        names = ", ".join(left[:5]) + (f" and {len(left) - 5} others" if len(left) > 5 else "")
+        note(
+            f"left out: {names}. If the agent loads it, name it in {arguments.code} as a text, and play again"
+        )
     longest_s = making.longest_s(e for e in results.episodes if arguments.agent in (None, e.agent))
     allowed_s = TIME_CLASSES[made.agent.time_class]
     if longest_s is not None and longest_s > allowed_s:

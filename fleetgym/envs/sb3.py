@@ -13,10 +13,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
+from fleetgym.agents.arguments import is_number
 from fleetgym.envs.batch import shape_of
 from fleetgym.envs.policy_agent import PolicyAgent, Statistics
 from fleetgym.envs.wrappers import LearningEnv, LearningVectorEnv, for_learning
@@ -274,9 +276,9 @@ def make_envs(
     one = isinstance(instance, str | Instance | Mapping | os.PathLike)
     sources: list[Any] = [instance] if one else list(instance)  # type: ignore[arg-type]
     loaded = [library.load_instance(source) for source in sources]
-    if not 1 <= len(loaded) <= num_envs:
+    if not is_number(num_envs, whole=True) or not 1 <= len(loaded) <= num_envs:
         raise FleetgymError(
-            f"num_envs is {num_envs}; expected at least one for each of {len(loaded)} instances"
+            f"num_envs is {num_envs!r}; expected a whole number, at least one for each of {len(loaded)} instances"
         )
     groups: dict[Any, list[Any]] = {}
     for k in range(num_envs):
@@ -295,7 +297,8 @@ def make_envs(
 def recipe(policy: Any = "MlpPolicy") -> dict[str, Any]:
     """Return arguments of stable-baselines3's `PPO` with which a minute of training pays.
 
-    Its defaults try out margins so far from the rule `margin` that a policy ends more expensive than the rule.
+    Its defaults try out margins so far from the rule `margin` that a policy ends more expensive than the rule. The call
+    also sets torch to one thread: networks of this size are no faster with more, and wait for them on a busy machine.
 
     Parameters
     ----------
@@ -311,6 +314,7 @@ def recipe(policy: Any = "MlpPolicy") -> dict[str, Any]:
     >>> sorted(recipe())
     ['batch_size', 'device', 'gamma', 'n_steps', 'policy', 'policy_kwargs']
     """
+    torch.set_num_threads(1)
     return {
         "policy": policy,
         "n_steps": 96,
@@ -370,7 +374,9 @@ class SavePolicy(BaseCallback):
     def _on_training_end(self) -> None:
         file = save_policy(self.model, self.path)
         if self.verbose:
-            print(_NEXT.format(file=file, agent=file.with_suffix(".py").name, name=file.name), flush=True)
+            reads_workloads = hasattr(self.model.policy, "margins")
+            text = _NEXT + (_EVERY if reads_workloads else _ONE_SHAPE)
+            print(text.format(file=file, stem=file.stem, name=file.name), flush=True)
 
 
 def _told(days: Sequence[dict[str, Any]]) -> str:
@@ -383,14 +389,21 @@ def _told(days: Sequence[dict[str, Any]]) -> str:
     return f"{text} (last {len(days)} days, while exploring)"
 
 
-_NEXT = """saved {file}; beside it, write {agent}:
+_NEXT = """saved {file}; beside it, write {stem}.py:
 
     from fleetgym.envs.sb3 import load_policy
 
     def agent():
         return load_policy("{name}")
 
-next: fleetgym check-agent {agent}:agent --official; fleetgym compare {agent}:agent margin"""
+next: fleetgym check-agent {stem}.py:agent --official; fleetgym compare {stem}.py:agent margin"""
+
+_EVERY = """
+a row: fleetgym evaluate {stem}.py:agent --suite fleet-v0/dev --out {stem}.jsonl
+       fleetgym submit {stem}.jsonl --code {stem}.py --out {stem}-row; fleetgym verify {stem}-row"""
+
+_ONE_SHAPE = """
+It plays instances with as many workloads. For a row on a suite, train recipe(WorkloadPolicy): see docs/ppo.md"""
 
 
 # -- files of policies

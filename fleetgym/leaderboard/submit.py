@@ -79,7 +79,7 @@ def submit(
         By default the one in the results' header.
     code : path-like, optional
         Folder with the agent's code and nothing else; its checksum is declared. Of a Python file, what the agent
-        consists of is copied to such a folder: `out` with ``-code`` behind its name.
+        consists of is copied to such a folder, `out` with ``-code`` behind its name: see `left_out`.
     card : mapping, optional
         Further fields of `AgentCard`: ``name``, ``authors``, ``contact``, ``description``, ``code_url``, ``variant``.
 
@@ -121,23 +121,17 @@ def submit(
 _NO_DATA = (".py", ".pyc", ".jsonl", ".md", ".toml", ".html")
 
 
-def _copy_alone(file: Path, folder: Path) -> None:
-    """Copy an agent's file, the modules beside it that it imports, and the data that these name, to a new folder.
+def left_out(file: str | os.PathLike[str]) -> list[str]:
+    """Return the names of data beside an agent's file that its code does not name, so `submit` does not copy them."""
+    path = Path(os.path.realpath(file))
+    kept = {os.path.realpath(own) for own in own_files(path)}
+    beside = [p for p in sorted(path.parent.iterdir()) if p.is_file() and not p.name.startswith(".")]
+    return [p.name for p in beside if p.suffix not in _NO_DATA and os.path.realpath(p) not in kept]
 
-    Other data beside it might be loaded by a name that is computed, so it is refused.
-    """
-    own = own_files(file)
-    kept = {Path(os.path.realpath(path)) for path in own}
-    beside = [
-        path for path in sorted(file.parent.iterdir()) if path.is_file() and not path.name.startswith(".")
-    ]
-    left = [p.name for p in beside if p.suffix not in _NO_DATA and Path(os.path.realpath(p)) not in kept]
-    if left:
-        raise FleetgymError(
-            f"{', '.join(left[:5])} beside {file.name} would be left out, and the agent may load it by a computed "
-            "name: name a folder that holds the agent's code and data, or move other files away"
-        )
-    for path in own:
+
+def _copy_alone(file: Path, folder: Path) -> None:
+    """Copy an agent's file, the modules beside it that it imports, and the data that these name, to a new folder."""
+    for path in own_files(file):
         copy = folder / path.relative_to(file.parent)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

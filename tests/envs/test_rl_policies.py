@@ -20,6 +20,7 @@ from fleetgym.files.errors import FleetgymError
 
 pytestmark = pytest.mark.rl
 sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not there")
+torch = pytest.importorskip("torch", reason="PyTorch is not there")
 
 TOY, OU, TRACE = "fleet-v0/toy/drop", "fleet-v0/dev/ou-s-001", "fleet-v0/dev/trace-m-001"
 AGENT = 'from fleetgym.envs.sb3 import load_policy\n\n\ndef agent():\n    return load_policy("mine.zip")\n'
@@ -78,6 +79,8 @@ def test_callbacks_of_stable_baselines3_save_what_loads(
     printed = capsys.readouterr().out
     assert "% against margin" in printed
     assert "next: fleetgym check-agent last.py:agent --official" in printed
+    assert "For a row on a suite, train recipe(WorkloadPolicy)" in printed
+    assert torch.get_num_threads() == 1  # more would wait for each other on a busy machine
     assert {"day_usd", "day_percent", "day_miss_share"} <= model.ep_info_buffer[0].keys()
     with pytest.raises(FleetgymError, match=r"load it where its environments are.*SavePolicy"):
         load_policy(tmp_path / "best_model.zip")
@@ -114,8 +117,6 @@ def test_a_policy_of_workloads_plays_every_instance(tmp_path: Path) -> None:
 
 def test_padding_changes_nothing(tmp_path: Path) -> None:
     """Rows of zeros leave means, values and likelihoods as they are."""
-    import torch
-
     from fleetgym.envs.sb3 import make_envs, recipe
     from fleetgym.envs.workload_policy import WorkloadPolicy
 

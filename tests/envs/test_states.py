@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import gymnasium
@@ -39,7 +40,7 @@ def parts(found: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize("kind", ["single", "SameStep", "NextStep"])
 @pytest.mark.parametrize("how", HOWS)
 def test_the_same_actions_from_a_state_bring_the_same(kind: str, how: dict[str, Any]) -> None:
-    """Observations, rewards and infos, over the end of days in batches; in another environment like it, too."""
+    """Observations, rewards and infos, over the end of days in batches; in another environment, and pickled, too."""
     env, other = made(kind, DROP, **how), made(kind, DROP, **how)
     seen, _ = env.reset(seed=1)
     other.reset(seed=9)
@@ -49,8 +50,13 @@ def test_the_same_actions_from_a_state_bring_the_same(kind: str, how: dict[str, 
     state = env.get_state()
     actions = [env.action_space.sample() for _ in range(40)]
     stories = []
-    for one in (env, env, other):
-        back = one.set_state(state)
+    for one, known in (
+        (env, state),
+        (env, state),
+        (other, state),
+        *pickle.loads(pickle.dumps([(env, state)])),
+    ):
+        back = one.set_state(known)
         assert all(np.array_equal(a, b) for a, b in zip(parts(back), parts(seen), strict=True))
         story = []
         for action in actions:

@@ -29,7 +29,7 @@ from fleetgym.leaderboard import submission
 from fleetgym.leaderboard.record import read_record
 from fleetgym.leaderboard.registers import REWRITTEN, read_registers
 from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
-from fleetgym.leaderboard.submit import submit
+from fleetgym.leaderboard.submit import left_out, submit
 from fleetgym.leaderboard.verify import verify
 
 DETAILS = {"date": "2026-11-21", "division": "open", "time_class": "online"}
@@ -355,7 +355,8 @@ def test_what_a_submission_would_be_rejected_for_is_told_when_it_is_made(
 def test_code_is_copied_from_where_it_lies(tmp_path: Path) -> None:
     """An agent among other files, with the results beside it: only what it consists of is copied and declared."""
     (tmp_path / "helper.py").write_text("ONE = 1\n")
-    (tmp_path / "notes.md").write_text("nothing of the agent's\n")
+    for name in ("notes.md", "train.log"):
+        (tmp_path / name).write_text("nothing of the agent's\n")
     file = tmp_path / "mine.py"
     file.write_text(
         "from helper import ONE\n\nimport fleetgym\n\n\ndef agent():\n"
@@ -365,6 +366,7 @@ def test_code_is_copied_from_where_it_lies(tmp_path: Path) -> None:
     made = submit(run, tmp_path / "a", code=file, **DETAILS)
     copied = sorted(path.name for path in (tmp_path / "a-code").iterdir())
     assert copied == ["helper.py", "mine.py"]
+    assert left_out(file) == ["train.log"]
     assert made.agent.entry == "mine.py:agent"
     assert made.agent.code_sha256 == folder_sha256(tmp_path / "a-code")
     assert verify(tmp_path / "a").submission.agent == made.agent

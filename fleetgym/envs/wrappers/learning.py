@@ -138,9 +138,14 @@ class _Learning:
         count = self.margins.count
         given = np.asarray(action)
         shape = (count,) if self.discrete else (count, *self._acted_shape)
-        if given.shape != shape or given.dtype.kind not in "iuf" or not np.isfinite(given).all():
+        if given.shape != shape or given.dtype.kind not in "iuf":
             raise DataError(
                 f"expected finite numbers of shape {shape[1:]}, got {given.dtype} of shape {given.shape[1:]}",
+                "$.action",
+            )
+        if not np.isfinite(given).all():
+            raise DataError(
+                f"expected finite numbers, got {given[~np.isfinite(given)][0]}: has the learner diverged?",
                 "$.action",
             )
         if not self.discrete:
@@ -344,7 +349,8 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         super().__init__(env)
         if not isinstance(env, FleetAllocVectorEnv):
             raise FleetgymError(
-                "for_learning needs gymnasium.make_vec('fleetgym:FleetAlloc-v0', ...) as it is"
+                f"for_learning needs gymnasium.make_vec('fleetgym:FleetAlloc-v0', ...) as it is, got {env}. With "
+                "vectorization_mode='sync' or 'async' it goes around each environment: wrappers=[for_learning]"
             )
         self._how, self._inner = _How(actions, reference, mask_in_observation, flat), env
         env.full_info = True
