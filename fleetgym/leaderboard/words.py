@@ -98,8 +98,10 @@ def headline(found: Explanation, mine: str, other: str) -> str:
         interval = f" (95 % interval {low} to {high})"
     lines = [
         f"{mine} costs {_more(found.percent)} than {other}{interval}: {found.tasks} tasks of {found.suite}.",
-        f"It is cheaper on {found.cheaper} of them.",
+        f"{mine} is cheaper on {found.cheaper} of them.",
     ]
+    if found.interval is not None and found.interval[0] <= 0.0 <= found.interval[1]:
+        lines[-1] += " The interval holds zero, so these days do not tell which costs less."
     if found.usd_percent * found.percent < 0.0:
         lines[-1] += (
             f" All days together cost {_more(found.usd_percent)}, but the score weighs each family alike, "

@@ -70,7 +70,10 @@ def test_the_stretch_is_where_the_difference_is() -> None:
 
 def test_words_name_terms_families_and_pools(run: Results) -> None:
     """A reader learns what, where and when."""
-    told = text(explain([run], "hold", "gh"))
+    found = explain([run], "hold", "gh")
+    for interval, is_open in ((-1.0, 2.0), True), ((1.0, 2.0), False):
+        told = text(dataclasses.replace(found, interval=interval))
+        assert ("do not tell which costs less" in told) == is_open
     assert "hold costs" in told
     assert "Worst day: fleet-v1/test/" in told
     assert "The largest gap is in" in told
