@@ -9,10 +9,12 @@ operators. A cell is a day of an agent, of which some windows are replayed, or t
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import kendalltau
 
 from fleetgym.capacity.simulation import referee
-from fleetgym.capacity.simulation.window import played_windows, replaced_terms
+from fleetgym.capacity.simulation.window import PlayedWindow, played_windows, replaced_terms
 from fleetgym.cli.process import run_program
 from fleetgym.families import engines
 from fleetgym.families.draft import fits, requests_of
@@ -46,9 +48,9 @@ CELLS = Path("docs/data/referee/cells.jsonl")
 AGENTS = ("lookahead", "descent", "margin", "agh-rolling", "queueing-rolling", "dynamo", "llm-d", "hold")
 #: Families of which agents are ranked, with times of version 2, and those of version 1 beside them.
 RANKED, OLD = ("ou-v2", "drop-v2", "tail-v2"), ("ou", "drop", "tail")
-#: The first window that is replayed of each of three days; it warms up, and the next one counts.
-FIRST = {1001: 96, 1002: 150, 1003: 216}
-WINDOWS = 2
+#: Days of each family, and their windows that are replayed: seconds of each that warm up, and as many that count.
+SEEDS = (1001, 1002, 1003)
+WINDOWS, PART_S = range(18, 288, 36), 150.0
 GPUS = ("L40S", "A100-80GB", "H100", "H200", "B200")
 SYSTEMS = {gpu: system for system, gpu in GPU_NAMES.items() if gpu in GPUS}
 MODELS = {ours: theirs for theirs, ours in OPERATORS.items() if not catalog.model(ours).experts}
@@ -228,7 +230,7 @@ def day_cells(
     """
     with tempfile.TemporaryDirectory() as folder:
         for family in families:
-            for seed, first in FIRST.items():
+            for seed in SEEDS:
                 path = Path(folder, f"{family}-s-{seed}.json")
                 for agent in agents:
                     key = f"day {family}-s-{seed} {agent} {times}"
@@ -238,41 +240,49 @@ def day_cells(
                         instance = generate(family, "s", seed)
                         write_instance(path, instance, stored_scenarios(instance, seed, 1))
                     head = {"cell": key, "kind": "day", "times": times, "family": family}
-                    yield head | {"seed": seed, "agent": agent} | _day(str(path), agent, first, times)
+                    yield head | {"seed": seed, "agent": agent} | _day(str(path), agent, times)
 
 
-def _day(path: str, agent: str, first: int, source: str) -> dict[str, Any]:
-    played = played_windows(path, agent, 0, range(first, first + WINDOWS))
-    measured: dict[bool, float] = {True: 0.0, False: 0.0}
+def _day(path: str, agent: str, source: str) -> dict[str, Any]:
+    """Return what the windows of a day cost and how many are late by the environment, and replayed."""
 
+    @functools.cache
     def times(deployment: Deployment, tokens: float) -> referee.StepTable:
         overlap = gpu_rates.engine_times(deployment.model).prompt
         found = operator_table(deployment, tokens, overlap) if source == "operators" else None
         options = RooflineOptions(coefficients=2)
         return referee.roofline_table(deployment, options, tokens) if found is None else found
 
-    found = referee.replay(played, warmup=1, min_replications=1, max_replications=1, table=times)
-    instance, counted = played[0].instance, played[1:]
+    rows = [_window(one, times) for one in played_windows(path, agent, 0, WINDOWS)]
+    total = {name: sum(row[name] for row in rows) for name in rows[0]}
+    rate = total.pop("rate")
+    per_request = {name: total[name] / rate for name in total if not name.endswith(("usd", "requests"))}
+    return total | per_request | {"windows": len(rows), "requests": int(total["requests"])}
+
+
+def _window(one: PlayedWindow, times: Callable[[Deployment, float], referee.StepTable]) -> dict[str, float]:
+    """Return sums over a window's requests, weighted by rates: late, seconds of delay, on measured operators."""
+    part = dataclasses.replace(one, instance=dataclasses.replace(one.instance, window_s=PART_S))
+    found = referee.replay(
+        [part, part], warmup=1, seed=one.window, min_replications=1, max_replications=1, table=times
+    )
+    instance, rate = one.instance, one.conditions.rate_rps
     late = np.nan_to_num(found.replayed.mean - found.unserved)
-    costs = [
-        replaced_terms(one, late, np.nan_to_num(found.delay_s - found.predicted_delay_s)).sum()
-        for one in counted
+    wait_s = np.nan_to_num(found.delay_s - found.predicted_delay_s)
+    measured = [
+        configuration.model in MODELS and deployment_of(instance, c).precision in MODES
+        for c, configuration in enumerate(instance.configurations)
     ]
-    for one in counted:
-        for c, configuration in enumerate(instance.configurations):
-            deployment = deployment_of(instance, c)
-            known = configuration.model in MODELS and deployment.precision in MODES
-            measured[known] += float(one.conditions.rate_rps @ one.result.routing[:, c])
-    rate = np.sum([one.conditions.rate_rps for one in counted], axis=0)
     return {
-        "predicted_usd": float(sum(one.result.cost_usd for one in counted)),
-        "replayed_usd": float(sum(costs)),
-        "predicted_late": float(rate @ np.nan_to_num(found.predicted - found.unserved) / rate.sum()),
-        "replayed_late": float(rate @ late / rate.sum()),
-        "predicted_delay_s": float(rate @ np.nan_to_num(found.predicted_delay_s) / rate.sum()),
-        "replayed_delay_s": float(rate @ np.nan_to_num(found.delay_s) / rate.sum()),
-        "measured_share": measured[True] / max(1e-12, measured[True] + measured[False]),
-        "requests": int(found.requests.sum()),
+        "predicted_usd": float(one.result.cost_usd),
+        "replayed_usd": float(replaced_terms(one, late, wait_s).sum()),
+        "predicted_late": float(rate @ np.nan_to_num(found.predicted - found.unserved)),
+        "replayed_late": float(rate @ late),
+        "predicted_delay_s": float(rate @ np.nan_to_num(found.predicted_delay_s)),
+        "replayed_delay_s": float(rate @ np.nan_to_num(found.delay_s)),
+        "measured_share": float(rate @ one.result.routing @ measured),
+        "requests": float(found.requests.sum()),
+        "rate": float(rate.sum()),
     }
 
 
@@ -388,9 +398,9 @@ def _costs(cells: Sequence[Cell]) -> np.ndarray:
     by_agent: dict[str, dict[int, Cell]] = {}
     for cell in cells:
         by_agent.setdefault(cell["agent"], {})[cell["seed"]] = cell
-    whole = [days for days in by_agent.values() if len(days) == len(FIRST)]
+    whole = [days for days in by_agent.values() if len(days) == len(SEEDS)]
     return np.array(
-        [[[days[seed][f"{k}_usd"] for k in ("predicted", "replayed")] for seed in FIRST] for days in whole]
+        [[[days[seed][f"{k}_usd"] for k in ("predicted", "replayed")] for seed in SEEDS] for days in whole]
     )
 
 

@@ -34,7 +34,7 @@ def test_ranks_count_agents_that_have_all_days() -> None:
     cells = [
         cell(agent, seed, usd, replayed)
         for agent, usd, replayed in (("hold", 30.0, 31.0), ("margin", 10.0, 12.0), ("descent", 10.1, 11.0))
-        for seed in check_referee.FIRST
+        for seed in check_referee.SEEDS
     ]
     cells.append(cell("lookahead", 1001, 1.0, 1.0))
     costs = check_referee._costs(cells)
