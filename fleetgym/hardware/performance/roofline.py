@@ -100,7 +100,7 @@ class RooflineOptions:
     context_limit: int = 8192
     held: HeldTokens | None = None
     microbatches: int = 8
-    coefficients: Literal[1, 2, 3] = 1
+    coefficients: int = 1
     measured: Literal["prefer", "ignore"] = "prefer"
     efficiency: Efficiency = Efficiency()
     network_s: float = 0.0
