@@ -29,8 +29,9 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 CHECKS = (15, 30, 60, 120, 240, 480)
 
 #: Kinds of plans.
-MARGIN, BASE, SPOT, MIX, RUNNING = (
+MARGIN, ALONE, BASE, SPOT, MIX, RUNNING = (
     "one plan for all pools",
+    "one GPU type alone",
     "all on demand",
     "all spot",
     "base and spot",
@@ -154,7 +155,7 @@ class Choice:
     @property
     def margin(self) -> float:
         """The plan is the planner's own for (1 + this) times nominal demand; 0 if it has parts or what runs stays."""
-        return self.best.base - 1.0 if self.best.kind == MARGIN else 0.0
+        return self.best.base - 1.0 if self.best.kind in (MARGIN, ALONE) else 0.0
 
 
 def spot_pools(instance: Instance) -> np.ndarray:
@@ -198,10 +199,11 @@ def choose(
 ) -> Choice:
     """Return the plan that costs least on generated days, among those that keep the limits.
 
-    Without spot pools the planner plans for nominal demand with each of `MARGINS`. With them it plans a base without
-    spot, and a part on spot alone, for each of `LEVELS`; every pair is a candidate, either part may be nothing. The
-    best of each kind is then refined: a replica more or less, or of another configuration, as long as that pays. All
-    fleets see equal days. A fleet that is more expensive by two standard errors is given up early.
+    Without spot pools the planner plans for nominal demand with each of `MARGINS`: for all pools, and for each GPU type
+    alone. With them it plans a base without spot, and a part on spot alone, for each of `LEVELS`; every pair is a
+    candidate, and either part may be nothing. The best of each kind is then refined: a replica more or less, or of
+    another configuration, as long as that pays. All fleets see equal days. A fleet that is more expensive by two
+    standard errors is given up early.
 
     Parameters
     ----------
@@ -240,7 +242,10 @@ def choose(
     limits = (limits or Limits()).with_percentiles(instance)
     judge = _Judge(HeldFleets(instance, [CHOICE_STREAM, seed], running), limits)
     candidates = _Candidates(instance, planner, margin, running, limits.on_demand_base)
-    named = {fleet: tried for fleet, tried in candidates if limits.admit(instance, np.array(fleet))}
+    named: dict[Fleet, tuple[str, float, float]] = {}
+    for fleet, tried in candidates:
+        if limits.admit(instance, np.array(fleet)):
+            named.setdefault(fleet, tried)  # of equal fleets the first kind counts
     if not named:
         raise FleetgymError(f"no plan keeps {limits.words()}: loosen it, or raise caps")
     best: dict[str, Fleet] = {}
@@ -252,12 +257,15 @@ def choose(
         if progress is not None:
             progress(done, len(order))
     planned, used = dict(best), np.any(list(named), axis=0)
-    for kind, fleet in planned.items() if candidates.has_spot and margin is None else ():
-        better = _refine(instance, judge, fleet, used & _in_pools(instance, kind))
-        label = kind if better == fleet else _kind(instance, better)
+    for kind, fleet in planned.items() if margin is None else ():
+        better = _refine(instance, judge, fleet, used & _in_pools(instance, kind, fleet))
+        label = kind if better == fleet or kind == ALONE else _kind(instance, better)
+        label = label if candidates.has_spot or label == kind else MARGIN
         named.setdefault(better, named[fleet])
         if label not in best or judge.score(better, CHECKS[-1]) < judge.score(best[label], CHECKS[-1]):
             best[label] = better
+    if best.get(ALONE) == best.get(MARGIN):
+        best.pop(ALONE, None)
     first = min(best, key=lambda kind: (judge.score(best[kind], CHECKS[-1]), best[kind]))
     if not judge.keeps(best[first]):
         over = min(judge.over(fleet) for fleet in best.values())
@@ -311,6 +319,7 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
         if not self.has_spot:
             for margin in MARGINS if self._margin is None else (self._margin,):
                 yield self._raised(self._plan(1.0 + margin, None)), (MARGIN, 1.0 + margin, 0.0)
+            yield from self._alone()
             return
         nothing = (0,) * self._view.instance.num_configurations
         plans = {(False, 0.0): nothing, (True, 0.0): nothing}
@@ -322,6 +331,16 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
             if _is_wanted(self._view.actions, fleet):  # not if both parts want the same exclusive slot
                 kind = MIX if base and spot else BASE if base else SPOT
                 yield tuple(fleet.tolist()), (kind, base, spot)
+
+    def _alone(self) -> Iterator[tuple[Fleet, tuple[str, float, float]]]:
+        """Yield plans on one GPU type alone, where there are several and the margin is free."""
+        types = [pool.gpu_type if pool.cap_gpus else "" for pool in self._view.instance.pools]
+        several = sorted(set(types) - {""})
+        for gpu in several if self._margin is None and len(several) > 1 else ():
+            for margin in MARGINS:
+                fleet = self._raised(self._plan(1.0 + margin, np.array(types) == gpu))
+                if any(fleet):
+                    yield fleet, (ALONE, 1.0 + margin, 0.0)
 
     def _pairs(self) -> list[tuple[float, float]]:
         if self._margin is not None:
@@ -425,8 +444,13 @@ def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -
     return fleet
 
 
-def _in_pools(instance: Instance, kind: str) -> np.ndarray:
-    """Return the configurations that a kind of plan may have, (C,) bool."""
+def _in_pools(instance: Instance, kind: str, fleet: Fleet) -> np.ndarray:
+    """Return the configurations that a kind of plan may have, (C,) bool; one GPU type is that of the fleet."""
+    if kind == ALONE:
+        held = instance.gpu_use @ np.array(fleet) > 0
+        types = {pool.gpu_type for pool, has in zip(instance.pools, held, strict=True) if has}
+        others = np.array([pool.gpu_type not in types for pool in instance.pools])
+        return instance.gpu_use[others].sum(axis=0) == 0
     on_spot = instance.gpu_use[spot_pools(instance)].sum(axis=0) > 0
     return ~on_spot if kind == BASE else on_spot if kind == SPOT else np.ones_like(on_spot)
 

@@ -21,7 +21,7 @@ from fleetgym.capacity.running import read_running
 from fleetgym.capacity.schedule import last_week, make_schedule, mean_day, worth_reserving
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
-from fleetgym.capacity.what_if import grown, priced
+from fleetgym.capacity.what_if import grown, only, priced
 from fleetgym.cli.parser import main
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.documents import write_json
@@ -239,6 +239,23 @@ def test_a_given_margin_is_kept(spot: Instance) -> None:
     found = choose(spot, make_planner("gh"), margin=0.3)
     assert found.best.base + found.best.spot == pytest.approx(1.3)
     assert not found.refined
+
+
+def test_no_gpu_type_alone_is_cheaper_than_the_plan(tmp_path: Path) -> None:
+    """Without spot: a planner of one window may miss it, so each type alone is a candidate, and all are refined."""
+    prices = {"H100": 3.0, "L40S": 1.2, "A100-80GB": 1.8}
+    write_generic(tmp_path / "requests.csv")
+    instance = import_trace(
+        tmp_path / "requests.csv",
+        prices=[Offer(gpu=gpu, usd_per_gpu_h=usd) for gpu, usd in prices.items()],
+        models=["Llama-3.1-8B"],
+        by="one",
+        scale=30.0,
+        scenarios=1,
+    ).instance
+    best = choose(instance, make_planner("gh")).best
+    for gpu in prices:
+        assert best.cost_usd <= choose(only(instance, gpu), make_planner("gh")).best.cost_usd * (1.0 + 1e-9)
 
 
 def test_what_runs_is_a_candidate_and_its_change_costs_fees(spot: Instance) -> None:

@@ -191,14 +191,12 @@ def test_one_pool_alone() -> None:
         only(instance, "nowhere")
 
 
-def test_a_gpu_that_would_be_cheaper_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """The days of the choice say whether it is so by chance, or since the plan did not try it."""
+def test_no_gpu_alone_is_cheaper_than_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each GPU type alone is a candidate, so the screen does not contradict itself: the plan is the pool `cheap`."""
     words = ["plan", "fleet-v0/toy/two-pools", "--days", "5", "--why-not", "each-gpu"]
     assert main([*words, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     rows = {row["why_not"]: row for row in facts["why_not"]}
     one, other = rows["the plan"], rows["cheap"]
-    assert other["risk"]["cost_usd"]["mean"] < one["risk"]["cost_usd"]["mean"]
-    is_tried = other["choice"]["cost_usd"] >= one["choice"]["cost_usd"]
-    assert ("times as much on the 480 others" in facts["in_the_way"]["cheap"]) == is_tried
-    assert ("the plan did not try this fleet" in facts["in_the_way"]["cheap"]) != is_tried
+    assert other["risk"]["cost_usd"]["mean"] == one["risk"]["cost_usd"]["mean"]
+    assert all(row["choice"]["cost_usd"] >= one["choice"]["cost_usd"] for row in rows.values())
