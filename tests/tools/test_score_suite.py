@@ -202,7 +202,7 @@ SCORES = {
 def test_families_are_compared_without_the_floor() -> None:
     """A spread four times another and a rank correlation of one are said to miss what is wanted."""
     text = family_statistics.section(SCORES)
-    assert "has 4.0 times the spread" in text
+    assert "the widest is 4.0 times the narrowest" in text
     assert "**which is not met**" in text
     assert "Not met by `ou` and `drop` (1.00)" in text
     assert "random" not in text
@@ -232,7 +232,7 @@ def test_the_cards_show_how_families_tell_agents_apart(tmp_path: Path) -> None:
     assert family_statistics.read_scores(path) == stored
     text = family_pages.disagreement(path)
     assert all(f"agents, {about}\n" in text for about in stored)
-    assert "has 4.0 times" in text
+    assert "4.0 times the narrowest" in text
 
 
 def test_the_distance_to_the_bound_is_explained_with_what_is_known() -> None:

@@ -141,7 +141,7 @@ def how_written(first: Any, unit: str | None, layout_unit: str | None, given: st
     Examples
     --------
     >>> how_written("1700000000123", None, None, None)
-    Times(format=None, unit='ms', is_stated=True)
+    Times(format=None, unit='ms', is_stated=True, may_be=())
     >>> how_written("02/Mar/2026:09:00:00 +0000", None, None, None).format
     '%d/%b/%Y:%H:%M:%S %z'
     """

@@ -45,4 +45,5 @@ class Rules:
         Choice(("dropped", "kept")),
         default=None,
         doc="what was done with the kernel's caches before each episode; not in older files",
+        sparse=True,
     )
