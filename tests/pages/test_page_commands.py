@@ -70,7 +70,7 @@ ELSEWHERE = {
     r"fleetgym calibrate": "tests/evaluation/test_calibration.py",
     r"(fleetgym|make) leaderboard": "tests/leaderboard/test_leaderboard.py",
     r"fleetgym season (draw|check) 2026-11": "tests/leaderboard/test_seasons.py",
-    r"fleetgym (evaluate mine.py|submit mine.jsonl --code mine.py|verify 2026-12)": "tests/leaderboard/test_submission.py",
+    r"fleetgym (evaluate mine.py|submit mine.jsonl --code|verify 2026)": "tests/leaderboard/test_submission.py",
     r"fleetgym generate tide": "tests/families/test_generate.py",
 }
 FORM = re.compile(r"\b(FILE|NAME|AGENTS|INSTANCE|FOLDER|CLASS)\b|\.\.\.")

@@ -263,7 +263,11 @@ def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
             "max_nodes, or leave it out",
         )
     if "gpu" not in where and "machine" not in where:
-        yaml = ": the file looks like YAML: write one row for each pool" if names and names[0].startswith("api") else ""
+        yaml = (
+            ": the file looks like YAML: write one row for each pool"
+            if names and names[0].startswith("api")
+            else ""
+        )
         fail(path, 1, f"no column 'gpu' or 'instance_type'{yaml}; {header}")
     if "usd_per_gpu_h" not in where and "usd_per_node_h" not in where:
         priced = [name for name in names if re.search(r"price|usd|cost|rate|\$", name, re.IGNORECASE)]
