@@ -202,14 +202,13 @@ SCORES = {
 def test_families_are_compared_without_the_floor() -> None:
     """A spread four times another and a rank correlation of one are said to miss what is wanted."""
     text = family_statistics.section(SCORES)
-    assert "the widest is 4.0 times the narrowest" in text
-    assert "**which is not met**" in text
-    assert "Not met by `ou` and `drop` (1.00)" in text
+    assert "the widest is 4.0 times the narrowest (**not met**)" in text
+    assert "not met by `ou` and `drop` (1.00)" in text
     assert "random" not in text
     assert "grw" not in text
     near = {**SCORES, "c": {**SCORES["c"], "drop": 0.2}}
-    assert "which is met" in family_statistics.section(near)
-    assert "All are; the largest is 0.500, of `ou` and `drop`." in family_statistics.section(near)
+    assert "the narrowest (met)" in family_statistics.section(near)
+    assert "all are below; the largest is 0.500, of `ou` and `drop`." in family_statistics.section(near)
 
 
 def test_ranks_without_a_family_say_what_rests_on_it() -> None:
