@@ -260,7 +260,6 @@ def choose(
     for kind, fleet in planned.items() if margin is None else ():
         better = _refine(instance, judge, fleet, used & _in_pools(instance, kind, fleet))
         label = kind if better == fleet or kind == ALONE else _kind(instance, better)
-        label = label if candidates.has_spot or label == kind else MARGIN
         named.setdefault(better, named[fleet])
         if label not in best or judge.score(better, CHECKS[-1]) < judge.score(best[label], CHECKS[-1]):
             best[label] = better
@@ -458,6 +457,8 @@ def _in_pools(instance: Instance, kind: str, fleet: Fleet) -> np.ndarray:
 def _kind(instance: Instance, fleet: Fleet) -> str:
     """Return the kind of a fleet by the pools that it holds."""
     held, is_spot = instance.gpu_use @ np.array(fleet) > 0, spot_pools(instance)
+    if not is_spot.any():
+        return MARGIN
     has_base, has_spot = held[~is_spot].any(), held[is_spot].any()
     return MIX if has_base and has_spot else SPOT if has_spot else BASE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,13 +73,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def agents(arguments: argparse.Namespace) -> list[str]:
-    """Return the agents that were named, where `all` stands for every one of ours."""
+    """Return the agents that were named, each once, where `all` stands for every one of ours."""
     from fleetgym.agents.registry import agent_entries
 
     ours = [name for name, entry in agent_entries().items() if entry.is_reference]
-    return list(
-        dict.fromkeys(name for word in arguments.agents for name in (ours if word == ALL else [word]))
-    )
+    named = (ours if word == ALL else [word] for word in arguments.agents)
+    return list(dict.fromkeys(itertools.chain.from_iterable(named)))
 
 
 def jobs(arguments: argparse.Namespace) -> list[Job]:
@@ -93,14 +93,12 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     from fleetgym.model.suites import full_suite
 
     arguments.suite = full_suite(arguments.suite)
-    is_named = bool(arguments.agents)
-    arguments.agents = arguments.agents or [ALL]
-    found = make_jobs(agents(arguments), arguments.suite, arguments.scenarios, arguments.seed)
-    if not is_named:
+    if not arguments.agents:
         raise FleetgymError(
-            f"name agents, as in `fleetgym {arguments.verb} hold margin agh-rolling`; `all` is "
-            f"{len(agents(arguments))} reference agents, which play {len(found):,} episodes, some for minutes each"
+            f"name agents, as in `fleetgym {arguments.verb} hold margin agh-rolling`; `all` names every reference "
+            "agent, some of which take minutes an episode"
         )
+    found = make_jobs(agents(arguments), arguments.suite, arguments.scenarios, arguments.seed)
     tell_reserved(arguments.suite)
     return found
 

@@ -43,9 +43,8 @@ class _Kind:
     gates: int = 3  # matrices of a feed-forward part: two without a gate
     gated_heads: bool = False  # queries have a gate each
     wide_norms: bool = False  # of queries and keys, over all heads
-    mixers: str = (
-        ""  # what layers without attention do: "delta" (gated delta rule), "kimi" (its variant) or "mamba"
-    )
+    #: What layers without attention do: "delta" (gated delta rule), "kimi" (its variant) or "mamba".
+    mixers: str = ""
     #: How layers are laid: "letters" (each is one thing), "types" (mixer or attention) or "both" in each.
     lay: str = "types"
     windows: str = ""  # which layers slide: "all", "even", "five of six", "three of four", "late"

@@ -374,6 +374,13 @@ def test_no_error_is_asked_of_a_small_model_that_nobody_asked_for(
 ) -> None:
     """The default gives way where the only candidate has more; one that was asked for is refused."""
     small = {"prices": KIB["prices"], "models": ["Llama-3.2-3B"], "by": "one", "scenarios": 1, "slo": slo}
+    for suffix, rows in (("csv", "workload,ttft\n*,1\n"), ("json", '{"*": {"ttft": 1}}')):
+        if slo == "ttft=1":  # a file that states no error asks for none, either
+            (tmp_path / f"slos.{suffix}").write_text(rows)
+            (w,) = import_trace(
+                table(tmp_path), **{**small, "slo": str(tmp_path / f"slos.{suffix}")}
+            ).instance.workloads
+            assert w.error_slo == pytest.approx(expected, abs=0.002)
     if expected is None:
         with pytest.raises(FleetgymError, match=r"error=0\.054 of workload 'all' is out of reach"):
             import_trace(table(tmp_path), **small)

@@ -397,7 +397,7 @@ def test_all_reference_agents_play_only_when_asked(monkeypatch: pytest.MonkeyPat
 
     code, _, said = run("compare", "--suite", "fleet-v0/toy")
     assert code == 2
-    assert "name agents, as in `fleetgym compare hold margin agh-rolling`; `all` is " in said
+    assert "name agents, as in `fleetgym compare hold margin agh-rolling`; `all` names every" in said
     entries = {**agent_entries(), "theirs": Entry("theirs", "a:B", "them")}
     monkeypatch.setattr("fleetgym.agents.registry.agent_entries", lambda: entries)
     names = run_options.agents(make_parser().parse_args(["compare", "hold", "all"]))

@@ -131,14 +131,16 @@ def smallest_replica(gpu: str, models: Sequence[str]) -> int | None:
 
 
 def with_default_errors(
-    slos: Sequence[Slo], models: Sequence[str] | None, own: Sequence[str | None]
+    slos: Sequence[Slo], are_stated: Sequence[bool], models: Sequence[str] | None, own: Sequence[str | None]
 ) -> tuple[Slo, ...]:
-    """Return SLOs of which nobody asked for an error: the default one gives way to the best model at any precision.
+    """Return SLOs whose default error gives way to the best model at any precision.
 
     Parameters
     ----------
     slos : sequence of Slo
-        By workload, with the default error.
+        By workload.
+    are_stated : sequence of bool
+        Whether the user stated the error, which then stays.
     models : sequence of str, optional
         The candidates.
     own : sequence of str, optional
@@ -151,8 +153,8 @@ def with_default_errors(
     every = _candidates(models, own)
     served = [(name,) if name else every for name in own] if own else [every] * len(slos)
     return tuple(
-        dataclasses.replace(slo, error=max(slo.error, min(map(_largest_error, names))))
-        for slo, names in zip(slos, served, strict=True)
+        slo if stated else dataclasses.replace(slo, error=max(slo.error, min(map(_largest_error, names))))
+        for slo, stated, names in zip(slos, are_stated, served, strict=True)
     )
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 
+SUCCESS_FLAGS = ("success", "is_success", "succeeded")  # of which a zero says that a request failed
 #: What the columns may be called; capitals, spaces, dots, dashes and underscores do not matter. Dots are the
 #: steps into nested JSON: what a name ends with after one counts where no whole name does. A name of a time may end
 #: in its unit, as in ``arrival_ms``.
-SUCCESS_FLAGS = ("success", "is_success", "succeeded")  # of which a zero says that a request failed
 COLUMN_NAMES = {
     "time": (
         "timestamp",

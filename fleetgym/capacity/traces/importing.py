@@ -15,7 +15,7 @@ from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
 from fleetgym.capacity.traces.candidates import Given, longest_requests, with_default_errors
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.labels import bind, candidate_models
-from fleetgym.capacity.traces.objectives import Slo, check_deferred, slos_for, without_words
+from fleetgym.capacity.traces.objectives import Slo, check_deferred, slos_for, states_error, without_words
 from fleetgym.capacity.traces.own_hardware import OwnHardware
 from fleetgym.capacity.traces.price_lists import PriceList, chosen, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
@@ -146,8 +146,7 @@ def import_trace(
     with own.known():
         if seed < 0 or not 0 <= scenarios <= 100:
             raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
-        asks_no_error = slo is None or (isinstance(slo, str) and "=" in slo and "error" not in slo)
-        listed, slo = _offers(prices, gpus, region, caps or {}, own), without_words(slo)
+        listed, promised = _offers(prices, gpus, region, caps or {}, own), without_words(slo)
         mine = tuple(o.model.name for o in own.models)
         source, models = Path(path).name, (*mine, *(candidate_models(models) or ())) or None
         regions = {offer.region for offer in listed.offers}
@@ -166,9 +165,8 @@ def import_trace(
                 prefix_hit=None if prefix_hit is None else SHARE.read(prefix_hit, "prefix_hit"),
                 source=os.fspath(path),
             )
-        slos = slos_for(slo, found.names)
-        if asks_no_error:
-            slos = with_default_errors(slos, models, found.models)
+        slos = slos_for(promised, found.names)
+        slos = with_default_errors(slos, states_error(slo, found.names), models, found.models)
         check_deferred(slos, found.names)
         days = make_days(found, fit_process(found), extend, np.random.default_rng([seed, 0]), scale)
         if not days.scored and scenarios == 0:

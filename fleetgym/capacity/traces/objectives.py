@@ -197,6 +197,16 @@ def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) ->
     return tuple(slo.get(name, slo.get("*", Slo())) for name in names)
 
 
+def states_error(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) -> tuple[bool, ...]:
+    """Return, for each workload, whether words or a file state its error; an object always does."""
+    if not isinstance(slo, str):
+        return (slo is not None,) * len(names)
+    if without_words(slo) is not slo:
+        return ("error" in slo,) * len(names)
+    stated = {name: "error" in values for _, name, values in _rows(slo)}
+    return tuple(stated.get(name, stated.get("*", False)) for name in names)
+
+
 def restated(slos: Sequence[Slo], slo: str, names: Sequence[str]) -> tuple[Slo, ...]:
     """Return SLOs of which some objectives are given anew; the others stay.
 

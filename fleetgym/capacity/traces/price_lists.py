@@ -54,10 +54,8 @@ _MARKETS = {
 }
 _SHOWN = 12  # names of columns in a note
 _CHEAPER = 0.25  # than the cheapest known price of one GPU: then it may be of less than an hour
-_FAR_CHEAPER, _FAR_DEARER = (
-    0.125,
-    4.0,
-)  # than any known price of one GPU: a machine's price is of something else
+#: Than any known price of one GPU: a machine's price is then of something else.
+_FAR_CHEAPER, _FAR_DEARER = 0.125, 4.0
 _DEARER = 1.25  # than the dearest known price of one GPU: then it may be that of a whole machine
 
 
@@ -263,11 +261,8 @@ def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
             "max_nodes, or leave it out",
         )
     if "gpu" not in where and "machine" not in where:
-        yaml = (
-            ": the file looks like YAML: write one row for each pool"
-            if names and names[0].startswith("api")
-            else ""
-        )
+        is_yaml = bool(names) and names[0].startswith("api")
+        yaml = ": the file looks like YAML: write one row for each pool" if is_yaml else ""
         fail(path, 1, f"no column 'gpu' or 'instance_type'{yaml}; {header}")
     if "usd_per_gpu_h" not in where and "usd_per_node_h" not in where:
         priced = [name for name in names if re.search(r"price|usd|cost|rate|\$", name, re.IGNORECASE)]

@@ -43,9 +43,8 @@ _HIT = frozenset(("true", "1", "1.0", "yes", "hit", "semantic hit", "cache hit",
 _NO_HIT = frozenset(
     (*_MISSING, "false", "0", "0.0", "no", "miss", "cache miss", "bypass", "disabled", "expired", "dynamic")
 )
-_UUID = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-)  # of the answer in a cache
+#: Of the answer in a cache.
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 #: In names of columns whose numbers are thousands of tokens, or means over the requests of a row.
 _THOUSANDS = re.compile(r"k_?tok|tok(ens?)?[ _.(-]*k\b|kilo|thousand", re.IGNORECASE)
