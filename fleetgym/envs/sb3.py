@@ -7,16 +7,18 @@ import inspect
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecCheckNan, VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 
 from fleetgym.agents.arguments import is_number
 from fleetgym.envs.batch import shape_of
@@ -134,8 +136,19 @@ class BatchedVecEnv(VecEnv):
         batch.set_attr(attr_name, own)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Call a method of the vector environment that returns one row per environment, such as `action_masks`."""
-        rows = getattr(self.envs, method_name)(*args, **kwargs)
+        """Return a row of `action_masks` for each environment.
+
+        Raises
+        ------
+        FleetgymError
+            For every other method: a batch does it for all at once.
+        """
+        if method_name != "action_masks":
+            raise FleetgymError(
+                f"environments of a batch have no {method_name} of their own; call that of the batch, which is "
+                "BatchedVecEnv.envs"
+            )
+        rows = self.envs.action_masks(*args, **kwargs)
         return [rows[k] for k in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: Any = None) -> list[bool]:
@@ -222,7 +235,7 @@ class PaddedVecEnv(VecEnv):
                 batch.set_attr(attr_name, value, own)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Call a method of the batches that returns one row per environment."""
+        """Return a row of `action_masks` for each environment; see `BatchedVecEnv.env_method`."""
         rows = [row for batch in self.batches for row in batch.env_method(method_name, *args, **kwargs)]
         return [rows[k] for k in self._get_indices(indices)]
 
@@ -352,6 +365,9 @@ class SavePolicy(BaseCallback):
         self.path = os.fspath(path)
         self._tenth = 0
 
+    def _init_callback(self) -> None:
+        _record(self.model)  # what cannot be saved is refused before it is trained
+
     def _on_training_start(self) -> None:
         self._tenth = 0
 
@@ -374,8 +390,7 @@ class SavePolicy(BaseCallback):
     def _on_training_end(self) -> None:
         file = save_policy(self.model, self.path)
         if self.verbose:
-            reads_workloads = hasattr(self.model.policy, "margins")
-            text = _NEXT + (_EVERY if reads_workloads else _ONE_SHAPE)
+            text = _NEXT + (_EVERY if _reads_workloads(self.model) else _ONE_SHAPE)
             print(text.format(file=file, stem=file.stem, name=file.name), flush=True)
 
 
@@ -427,8 +442,20 @@ def save_policy(model: Any, path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     FleetgymError
-        If the model has no environment, or one that is not behind `for_learning`.
+        If the model has no environment, one that is not behind `for_learning`, or one with wrappers that the file does
+        not hold.
     """
+    record = _record(model)
+    file = Path(path)
+    file = file if file.suffix == ".zip" else file.with_name(f"{file.name}.zip")
+    model.save(file)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(_RECORD, json.dumps(record, indent=1))
+    return file
+
+
+def _record(model: Any) -> dict[str, Any]:
+    """Return what a file says of a training beside the model; refuse what would play otherwise than it was trained."""
     envs, kind = model.get_env(), type(model)
     if envs is None:
         raise FleetgymError(
@@ -437,6 +464,8 @@ def save_policy(model: Any, path: str | os.PathLike[str]) -> Path:
     learning = _learning_of(envs)
     normalize = model.get_vec_normalize_env()
     statistics = None if normalize is None else Statistics.of(normalize)
+    if statistics is not None and _reads_workloads(model):
+        raise FleetgymError(_NOT_NORMALIZED)
     hashes = list(dict.fromkeys(one.content_hash for one in envs.get_attr("instance")))
     record = {
         "class": f"{kind.__module__}:{kind.__name__}",
@@ -449,29 +478,73 @@ def save_policy(model: Any, path: str | os.PathLike[str]) -> Path:
     if statistics is not None:
         record["mean"], record["variance"] = statistics.mean.tolist(), statistics.variance.tolist()
         record["epsilon"], record["most"] = statistics.epsilon, statistics.most
-    file = Path(path)
-    file = file if file.suffix == ".zip" else file.with_name(f"{file.name}.zip")
-    model.save(file)
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.writestr(_RECORD, json.dumps(record, indent=1))
-    return file
+    return record
+
+
+#: Wrappers that leave observations and actions as they are; a file of `save_policy` holds no others.
+_TRANSPARENT = (
+    gymnasium.RewardWrapper,
+    gymnasium.wrappers.NormalizeReward,
+    gymnasium.wrappers.OrderEnforcing,
+    gymnasium.wrappers.PassiveEnvChecker,
+    gymnasium.wrappers.RecordEpisodeStatistics,
+    gymnasium.wrappers.TimeLimit,
+    LearningEnv,
+    LearningVectorEnv,
+    Monitor,
+    VecCheckNan,
+    VecMonitor,
+    VecNormalize,
+)
+_NOT_NORMALIZED = (
+    "WorkloadPolicy reads features as they are, and zeros as padding: use VecNormalize(norm_obs=False)"
+)
 
 
 def _learning_of(envs: Any) -> dict[str, Any]:
-    """Return the arguments of `for_learning` that made a model's environments."""
-    base = envs
-    while hasattr(base, "venv"):
-        base = base.venv
-    base = base.batches[0] if isinstance(base, PaddedVecEnv) else base
-    inner = base.envs if isinstance(base, BatchedVecEnv) else getattr(base, "envs", [None])[0]
-    found: LearningVectorEnv | LearningEnv | None = inner if isinstance(inner, LearningVectorEnv) else None
-    if isinstance(inner, gymnasium.Env):
-        found = next((layer for layer in layers(inner) if isinstance(layer, LearningEnv)), None)
-    if found is None:
-        raise FleetgymError(
-            "the model was not trained behind for_learning: use its own save, and PolicyAgent with its wrappers"
-        )
-    return found._saved_kwargs
+    """Return the arguments of `for_learning` that made a model's environments.
+
+    Raises
+    ------
+    FleetgymError
+        If there is none, and if wrappers around it may change what the policy sees or does.
+    """
+    for kind, arguments in _wrappers(envs):
+        if not issubclass(kind, _TRANSPARENT):
+            raise FleetgymError(
+                f"{kind.__name__}, around for_learning, may change what the policy sees or does, and would not be "
+                "saved: train without it, or use the model's own save, and PolicyAgent(model, wrap=...) with it"
+            )
+        if issubclass(kind, LearningEnv | LearningVectorEnv):
+            return arguments
+    raise FleetgymError(
+        "the model was not trained behind for_learning: use its own save, and PolicyAgent with its wrappers"
+    )
+
+
+def _wrappers(envs: Any) -> Iterator[tuple[type, Any]]:
+    """Return the wrappers of environments and their arguments, the outermost first."""
+    while isinstance(envs, VecEnvWrapper):
+        yield type(envs), None
+        envs = envs.venv
+    if isinstance(envs, PaddedVecEnv):
+        envs = envs.batches[0]
+    if isinstance(envs, BatchedVecEnv):
+        inner = envs.envs
+        while isinstance(inner, VectorWrapper):
+            yield type(inner), getattr(inner, "_saved_kwargs", None)
+            inner = inner.env
+    elif hasattr(envs, "envs"):
+        for layer in layers(envs.envs[0]):
+            yield type(layer), getattr(layer, "_saved_kwargs", None)
+    elif spec := envs.get_attr("spec", [0])[0]:  # of environments in other processes
+        for layer in reversed(spec.additional_wrappers):
+            yield load_env_creator(layer.entry_point), layer.kwargs  # type: ignore[misc]
+
+
+def _reads_workloads(model: Any) -> bool:
+    """Tell whether a model's policy is a `WorkloadPolicy`, which plays instances of any shape."""
+    return hasattr(model.policy, "margins")
 
 
 def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
@@ -516,7 +589,9 @@ def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
     except (KeyError, TypeError, ValueError) as error:
         raise FleetgymError(f"{name}: {_RECORD} lacks or garbles {error}") from None
     model = getattr(importlib.import_module(module), kind).load(path, device="cpu")
-    if hasattr(model.policy, "margins"):  # `WorkloadPolicy` plays instances of any shape
+    if _reads_workloads(model):
+        if statistics is not None:
+            raise FleetgymError(f"{name}: {_NOT_NORMALIZED}")
         policy = model.policy.margins
         return PolicyAgent(lambda seen, mask: policy(seen), for_learning, None, known)
     return PolicyAgent(model, lambda env: for_learning(env, **arguments), statistics, known)

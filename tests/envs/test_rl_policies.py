@@ -86,6 +86,49 @@ def test_callbacks_of_stable_baselines3_save_what_loads(
         load_policy(tmp_path / "best_model.zip")
 
 
+def learning_env(instance: str = TOY) -> gymnasium.Env:
+    """Return an environment; can be called in another process."""
+    return for_learning(gymnasium.make("fleetgym:FleetAlloc-v0", instance=instance))
+
+
+@pytest.mark.parametrize("wrapper", ["RescaleAction", "TransformObservation", "FrameStack", "Normalize"])
+def test_what_a_file_does_not_hold_is_refused_before_training(wrapper: str, tmp_path: Path) -> None:
+    """Wrappers that change what the policy sees or does, of one environment or of several."""
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+
+    from fleetgym.envs.sb3 import SavePolicy, make_envs, recipe
+    from fleetgym.envs.workload_policy import WorkloadPolicy
+
+    one, policy, named = learning_env(), "MlpPolicy", wrapper
+    if wrapper == "RescaleAction":
+        envs = gymnasium.wrappers.RescaleAction(one, np.float32(-2), np.float32(2))
+    elif wrapper == "TransformObservation":
+        envs = gymnasium.wrappers.TransformObservation(one, lambda seen: 0 * seen, None)
+    elif wrapper == "FrameStack":
+        envs = VecFrameStack(DummyVecEnv([lambda: one]), 2)
+    else:
+        envs, policy, named = VecNormalize(make_envs([TOY, OU])), WorkloadPolicy, "norm_obs=False"
+    model = sb3.PPO(env=envs, **recipe(policy) | QUICK)
+    with pytest.raises(FleetgymError, match=named):
+        model.learn(16, SavePolicy(tmp_path / "mine.zip"))
+    assert model.num_timesteps == 0
+
+
+def test_what_changes_neither_is_saved(tmp_path: Path) -> None:
+    """Statistics, ends and rewards of wrappers, and environments in other processes."""
+    from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformReward
+    from stable_baselines3.common.vec_env import SubprocVecEnv, VecMonitor, VecNormalize
+
+    from fleetgym.envs.sb3 import load_policy, save_policy
+
+    env = TransformReward(TimeLimit(RecordEpisodeStatistics(learning_env()), 9), lambda reward: 2 * reward)
+    others = SubprocVecEnv([learning_env] * 2, start_method="spawn")
+    for envs in (env, VecMonitor(VecNormalize(others))):
+        model = sb3.PPO("MlpPolicy", envs, device="cpu", **QUICK)
+        assert TOY in load_policy(save_policy(model, tmp_path / "mine.zip")).trained_on
+    others.close()
+
+
 def test_a_policy_of_workloads_plays_every_instance(tmp_path: Path) -> None:
     """It learns from padded instances, plays others, and can start from the weights of the agent `ppo`."""
     from fleetgym.baselines.ppo.agent import WEIGHTS

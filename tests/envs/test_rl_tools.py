@@ -234,6 +234,9 @@ def test_batched_vec_env_takes_options_and_tells_instances() -> None:
     assert [one.id for one in mixed.get_attr("instance")] == ["drop-s-001", "drop-s-002", "drop-s-001"]
     assert [one.id for one in mixed.get_attr("instance", [1])] == ["drop-s-002"]
     assert mixed.get_attr("render_mode") == [None, None, None]
+    for name in ("get_state", "set_state", "reset", "render"):
+        with pytest.raises(FleetgymError, match=f"no {name} of their own"):
+            mixed.env_method(name)
 
 
 @pytest.mark.parametrize("kind", ["batched", "single"])
