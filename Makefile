@@ -9,7 +9,7 @@ ROUNDS ?= 5
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint format bench docs-env train-ppo verify-all wheel leaderboard fresh-rows clean
+.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint format bench train-ppo verify-all wheel leaderboard fresh-rows clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,10 +64,9 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(MAKE) verify-all
 
 # What `make pages` writes. docs/results.md needs runs that are not in the repository.
-PAGES := docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/referee.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md docs/reproduce-fastllm.md leaderboard/tuning/README.md instances/schema
+PAGES := docs/bounds.md docs/families.md docs/fleet-v2.md docs/referee.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md docs/reproduce-fastllm.md leaderboard/tuning/README.md instances/schema
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
-	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.bound_agents --page
 	$(BIN)/python -m tools.family_pages
 	$(BIN)/python -m tools.check_referee
@@ -86,9 +85,6 @@ docs: .venv/ready  ## Build the site into build/site, and run its notebooks (two
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "open build/site/index.html"
-
-docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
-	$(BIN)/python -m tools.build_env_docs
 
 train-ppo: .venv/ready-dev  ## Train the agent ppo (five CPU minutes) into results/ppo; goes on where it stopped
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'

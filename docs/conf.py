@@ -69,6 +69,15 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # numpydoc sections name the types
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_custom_sections = [
+    "Action space",
+    "Observation space",
+    "Rewards",
+    "Starting state",
+    "Episode end",
+    "Info",
+]
+default_role = "code"  # one backquote is code in docstrings, as in Markdown
 copybutton_exclude = ".linenos, .gp, .go"
 
 #: Files of other folders that the site shows, by page; the pages are written anew each time.

@@ -27,88 +27,99 @@ from fleetgym.model.window import WindowResult
 class FleetAllocEnv(PortableEnv, gymnasium.Env):
     """Rent GPUs to serve LLM requests, window by window.
 
-    ## Description
-    A provider holds a fleet of replicas. Every window (5 minutes) demand moves and capacity may vanish. The agent
-    says which fleet it wants; what availability and budget allow is admitted, demand is routed at least cost, and
-    the window is paid for. `docs/model.md` defines every number.
+    An operator holds a fleet of replicas. In every window of five minutes demand changes, and spot GPUs may be
+    reclaimed. The agent requests a fleet; what availability and budget allow is admitted, demand is routed at the
+    lowest cost, and the window is paid for. ``docs/model.md`` defines every number.
 
-    ![A day of `drop-s-001`](../images/day.gif)
+    ``gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001")`` makes it.
 
-    ## Action space
+    Action space
+    ------------
     `MultiDiscrete`, one component per slot of the instance. For an exclusive slot option 0 is off and option o the
-    slot's o-th configuration; otherwise the option is the number of replicas. Actions are targets:
-    repeating one changes nothing. What does not fit is denied, not an error; an option that does not exist is one.
-    `action_masks()` (flat) and ``info["action_mask"]`` tell which options fit the availability and budget seen last,
-    all else released. `env.unwrapped.actions` converts fleets to actions and back, and splits the flat mask into one
-    array per slot, as ``action_space.sample(mask=...)`` wants it.
+    slot's o-th configuration; otherwise the option is the number of replicas. Actions are targets: repeating one
+    changes nothing. Replicas that do not fit are denied, which is not an error; an option that does not exist is one.
 
-    ## Observation space
-    A flat `Dict` of float32 boxes. I, C and G count workloads, configurations and pools, in the instance's order. t is
-    the coming window: 0 after `reset`, n after n steps, ``num_windows`` at the end.
+    ``action_masks()`` (flat) and ``info["action_mask"]`` mark the options that fit the availability and budget seen
+    last, if everything else is released. ``env.unwrapped.actions`` converts fleets to actions and back, and splits the
+    flat mask into one array per slot, as ``action_space.sample(mask=...)`` needs it.
 
-    | key | shape | value |
-    |---|---|---|
-    | `demand` | (I,) | log(rate / nominal rate) of the last window, clipped to ±5; -5 where the rate is 0 |
-    | `input_scale`, `output_scale` | (I,) | log(mean length / nominal) of the last window, clipped to ±5 |
-    | `delay_factor`, `error_factor` | (I,) | log of the factors of the last window, clipped to ±5 |
-    | `availability` | (G,) | GPUs available in the last window / cap; 0 where the cap is 0 |
-    | `price` | (G,) | price / list price in the last window, at most 100 |
-    | `running` | (C,) | replicas that run after the last window |
-    | `starting`, `draining` | (C,) | replicas after the last window, all windows left added up |
-    | `denied`, `lost` | (C,) | replicas not granted, and taken away, in the last window; 0 at reset |
-    | `clock` | (2,) | sine and cosine of 2π t window_s / 86400: day 0 begins at midnight |
-    | `progress` | (1,) | t / num_windows |
-    | `budget_left` | (1,) | 1 - spent / budget for a `pool` budget, clipped to 0..1; 1 otherwise |
+    Observation space
+    -----------------
+    A flat `Dict` of float32 boxes. I, C and G are the numbers of workloads, configurations and pools, in the
+    instance's order. t is the coming window: 0 after `reset`, n after n steps, ``num_windows`` at the end.
+
+    ``demand`` : (I,)
+        log(rate / nominal rate) of the last window, clipped to ±5; -5 where the rate is 0
+    ``input_scale``, ``output_scale`` : (I,)
+        log(mean length / nominal) of the last window, clipped to ±5
+    ``delay_factor``, ``error_factor`` : (I,)
+        log of the factors of the last window, clipped to ±5
+    ``availability`` : (G,)
+        GPUs available in the last window / GPU limit; 0 where the limit is 0
+    ``price`` : (G,)
+        price / list price in the last window, at most 100
+    ``running`` : (C,)
+        replicas that run after the last window
+    ``starting``, ``draining`` : (C,)
+        replicas after the last window, summed over the windows left
+    ``denied``, ``lost`` : (C,)
+        replicas not granted, and replicas reclaimed, in the last window; 0 at reset
+    ``clock`` : (2,)
+        sine and cosine of 2π t window_s / 86400: day 0 begins at midnight
+    ``progress`` : (1,)
+        t / num_windows
+    ``budget_left`` : (1,)
+        1 - spent / budget for a ``pool`` budget, clipped to 0..1; 1 otherwise
 
     The last window is t - 1. At reset there is none: rates, lengths, GPUs and prices are nominal, all factors 1.
     With ``lead = 0`` the first seven keys show the coming window t instead, and the last one again at the end.
 
-    ## Rewards
+    Rewards
+    -------
     Minus the window's cost in USD: rental, model storage, data storage, delay, elastic SLO excess, unserved, late
-    requests and start-up fees. The terms are in `info` under these keys, and add up to `cost`.
+    requests and start-up fees. The terms are in ``info`` under these keys, and add up to ``cost``.
 
-    ## Starting state
+    Starting state
+    --------------
     The instance's nominal fleet runs. ``reset(seed=...)`` draws a scenario from the instance's processes;
     ``reset(options={"scenario": k})`` plays the k-th stored one, as its id does, ``{"scenario": Scenario(...)}`` any
-    other. Stored scenarios, not seeds, are what is scored.
+    other. Scores use stored scenarios, not seeds.
 
-    ## Episode end
+    Episode end
+    -----------
     Terminated after ``num_windows`` windows; truncated only by ``gymnasium.make(..., max_episode_steps=n)``.
 
-    ## Info
-    The same keys after every step and reset: the cost terms and ``cost`` (zero at reset), `unserved_share`,
-    `miss_share`, `window` (the coming one), `spent_usd`, `scenario` and `action_mask`. The conditions seen last:
-    `rate_rps`, `input_scale`, `output_scale`, `delay_factor`, `error_factor`, `available_gpus` and `price_factor`.
-    Replicas by configuration that tell of the last window: `held` (held and paid for: running,
-    starting and draining ones), `granted`, `denied`, `lost`; and `forced_outage`. The fleet after that window:
-    `running`, `starting` and `draining` by windows left. Instances with pools that announce what they will have add
-    `announced_gpus`, see [`FleetAlloc-v1`](fleet-alloc-v1.md).
+    Info
+    ----
+    The same keys after every step and reset: the cost terms and ``cost`` (zero at reset), ``unserved_share``,
+    ``miss_share``, ``window`` (the coming one), ``spent_usd``, ``scenario`` and ``action_mask``. The conditions seen
+    last: ``rate_rps``, ``input_scale``, ``output_scale``, ``delay_factor``, ``error_factor``, ``available_gpus`` and
+    ``price_factor``. Replicas by configuration in the last window: ``held`` (paid for: running, starting and
+    draining), ``granted``, ``denied``, ``lost``; and ``forced_outage``. The fleet after that window: ``running``,
+    ``starting`` and ``draining`` by windows left. If the instance's pools announce their availability, also
+    ``announced_gpus``; see `FleetAllocV1Env`.
 
-    ## Arguments
-    ``gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``
+    Parameters
+    ----------
+    instance : str, Path, dict or Instance
+        An id of the standard set, the path of an instance file, its content, or an `Instance`.
+    render_mode : {"ansi", "rgb_array", "human"}, optional
+        Text; a picture of the day so far; the same in a window. Pictures need the extra ``fleetgym[render]``.
+    scenarios : {"drawn", "stored"}
+        Where `reset` finds a scenario that is not named: drawn from the processes, or any stored one.
+    law : {"public", "known"}
+        The processes that days are drawn from: those that agents know, or the law of the stored days.
 
-    | argument | meaning |
-    |---|---|
-    | `instance` | an id of the standard set, the path of an instance file, its content, or an `Instance` |
-    | `scenarios` | where `reset` finds one that is not named: `"drawn"` from the processes, or any `"stored"` one |
-    | `law` | drawn days come from `"public"` processes, as agents know them, or from the `"known"` law of stored days |
-    | `render_mode` | `"ansi"`: text; `"rgb_array"`: a picture of the day so far; `"human"`: the same in a window |
-
+    Notes
+    -----
     ``env.unwrapped.get_state()`` and ``set_state(state)`` go back to a window in microseconds, for tree search. A state
-    holds the day to come; ``resample(state, rng)`` returns one with another future.
-    ``copy.copy(env.unwrapped)`` plays by itself. What `gymnasium.make` returns wants ``copy.deepcopy``: its
-    wrappers would share the environment.
+    holds the day to come; ``resample(state, rng)`` returns one with another future. ``copy.copy(env.unwrapped)``
+    returns an independent environment. Use ``copy.deepcopy`` on what `gymnasium.make` returns: its wrappers would
+    share the environment.
 
-    Pictures need the extra ``fleetgym[render]``. Wrappers for learning are in `fleetgym.envs.wrappers`.
-
-    ## Vectorized use
     ``gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=64, instance=...)`` plays all episodes in one compiled call,
-    with the numbers of this environment bit for bit: see `fleetgym.envs.vector.FleetAllocVectorEnv` for several
-    instances in one batch, autoreset modes, time limits and threads. ``vectorization_mode="sync"`` or ``"async"`` works
-    too, many times slower.
-
-    ## Version history
-    * v0: initial version
+    with the numbers of this environment bit for bit; see `fleetgym.envs.vector.FleetAllocVectorEnv`.
+    ``vectorization_mode="sync"`` or ``"async"`` works too, many times slower.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 12}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,65 +21,40 @@ _WEEK_S, _DAY_S = 604800.0, 86400.0
 
 
 class FleetAllocV1Env(FleetAllocEnv):
-    """Rent GPUs to serve LLM requests, window by window; know the time of the week, and what is announced.
+    """Play `FleetAlloc-v0` with the time of the week, forecasts and announced reclaims in the observations.
 
-    ## Description
-    Windows, admission, routing and money are those of [`FleetAlloc-v0`](fleet-alloc-v0.md). The same actions cost the
-    same to the bit. Observations say more.
+    Everything else is as in `FleetAllocEnv`: the same actions cost the same to the bit.
 
-    Instances of `fleet-v2` do not tell the processes from which their stored days were drawn. Those that they show are
-    fitted to their history, as an operator would do it, and ``reset(seed=...)`` draws from these. With ``law="known"``
-    it draws from the others.
+    Instances of ``fleet-v2`` keep the processes of their stored days hidden. The processes that they show are fitted
+    to their history, as an operator would do it, and ``reset(seed=...)`` draws from these. With ``law="known"`` it
+    draws from the hidden ones.
 
-    ## Action space
-    {v0}
+    ``gymnasium.make("fleetgym:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")`` makes it, and
+    ``gymnasium.make_vec("fleetgym:FleetAlloc-v1", num_envs=64, instance=...)`` a batch with the same numbers.
 
-    ## Observation space
-    {v0}
+    Observation space
+    -----------------
+    The keys of `FleetAllocEnv`, and these, of the coming window t:
 
-    And these, of the coming window t:
+    ``week`` : (2,)
+        sine and cosine of 2π (86400 day + t window_s) / 604800: the week begins on Monday at midnight
+    ``forecast`` : (3, I)
+        log(mean rate / nominal rate) of windows t, t + 12 and t + 72, clipped to ±5
+    ``announced`` : (G,)
+        GPUs of window t where the pool warns, else of window t - 1, / GPU limit; 1 where the limit is 0
 
-    | key | shape | value |
-    |---|---|---|
-    | `week` | (2,) | sine and cosine of 2π (86400 day + t window_s) / 604800: the week begins on Monday at midnight |
-    | `forecast` | (3, I) | log(mean rate / nominal rate) of windows t, t + 12 and t + 72, clipped to ±5 |
-    | `announced` | (G,) | GPUs of window t where the pool warns, else of window t - 1, / cap; 1 where the cap is 0 |
-
-    The day is ``first_day`` of the process of demand: 0 on Monday, and where it has none.
+    The day is ``first_day`` of the demand process, and 0 (Monday) if the process has none.
 
     The mean rate of a window is over the history's windows that lie whole weeks before it. The history ends where the
     episode begins, and only its last whole weeks count. If it is shorter than a week, whole days take their place. If
-    it is shorter than a day, the forecast is 0. Windows must fill the week, or the day, exactly.
+    it is shorter than a day, the forecast is 0. Windows must divide the week, or the day, exactly.
 
     A pool warns if ``warning_windows`` is 1 in the process ``warned-drops``. It announces drops, drops that deepen, and
     recoveries. At reset, a pool that does not warn shows 1. At the end all show the last window.
 
-    ## Rewards
-    {v0}
-
-    ## Starting state
-    {v0}
-
-    ## Episode end
-    {v0}
-
-    ## Info
-    {v0}
-
-    `announced_gpus` is `announced` in GPUs; instances without such pools lack it. `fleetgym.View` counts on it.
-
-    ## Arguments
-    ``gymnasium.make("fleetgym:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``
-
-    {v0}
-
-    ## Vectorized use
-    ``gymnasium.make_vec("fleetgym:FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers
-    of this environment bit for bit.
-
-    ## Version history
-    * v1: observations `week`, `forecast` and `announced`. Frozen with `fleet-v2`.
-    * v0: see there. What v0 cannot show is a drop that is announced before it strikes, and it has no time of the week.
+    Info
+    ----
+    The keys of `FleetAllocEnv`, and ``announced_gpus``: ``announced`` in GPUs, if the instance has pools that warn.
     """
 
     def __init__(
@@ -98,21 +72,6 @@ class FleetAllocV1Env(FleetAllocEnv):
         more = self._more.rows(self._batch, np.zeros(1, dtype=np.int64))
         own = {**super()._observation(), **{name: values[0] for name, values in more.items()}}
         return {name: own[name] for name in sorted(own)}
-
-
-def _with_sections(text: str, of: str) -> str:
-    """Return a docstring with each ``{v0}`` replaced by what another one has under the same heading."""
-    known = dict(re.findall(r"^    ## (.+)\n((?:(?!    ## ).*\n)*)", of, flags=re.MULTILINE))
-    known["Arguments"] = known["Arguments"].partition("\n\n")[2]  # the call is another one
-
-    def filled(found: re.Match[str]) -> str:
-        return found[0].replace("    {v0}", known[found[1]].rstrip())
-
-    return re.sub(r"^    ## (.+)\n((?:(?!    ## ).*\n)*)", filled, text, flags=re.MULTILINE)
-
-
-if FleetAllocV1Env.__doc__ and FleetAllocEnv.__doc__:
-    FleetAllocV1Env.__doc__ = _with_sections(FleetAllocV1Env.__doc__, FleetAllocEnv.__doc__)
 
 
 class FleetAllocV1VectorEnv(FleetAllocVectorEnv):

@@ -1,4 +1,4 @@
-"""Recompute every key of the observation from the files and the actions alone, as docs/environments states it.
+"""Recompute every key of the observation from the files and the actions alone, as the docstrings state it.
 
 Files are read as JSON. Fleets are those of the reference evaluator, which follows section 2 of docs/model.md and shares
 no code with the environment.
