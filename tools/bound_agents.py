@@ -26,7 +26,6 @@ from fleetgym.cli.words import of
 from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.finished_cells import keep, read
-from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
@@ -37,6 +36,7 @@ from fleetgym.model.window import FleetState, Router, WindowModel, window_model
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.unknown import FILE as UNKNOWN_FILE
 from fleetgym.search.hindsight import plan_in_hindsight
+from tools.markdown import rewrite, table
 
 FAMILIES = ("ou", "drop", "budget", "tail", "multi", "grw")
 INSTANCES = tuple(f"fleet-v1/dev/{family}-s-{number}" for family in FAMILIES for number in (101, 102, 103))

@@ -15,7 +15,6 @@ from fleetgym.cli.process import run_program
 from fleetgym.evaluation.isolation.calibration import Calibration
 from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.results_format import EpisodeResult, Timing
-from fleetgym.files.markdown import table
 from fleetgym.files.schema import Array, Integer, Kind, ListOf, MapOf, Nested, Number
 from fleetgym.leaderboard.registers import Machine, Season
 from fleetgym.leaderboard.submission import Submission
@@ -24,6 +23,7 @@ from fleetgym.model.processes import PROCESSES
 from fleetgym.model.scenario import ScenarioFile
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import BestKnownSet
+from tools.markdown import table
 
 #: What each file holds, under the name of its table.
 FILES: dict[str, type] = {

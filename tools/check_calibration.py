@@ -21,7 +21,6 @@ from scipy.optimize import least_squares
 
 from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
-from fleetgym.files.markdown import table
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import gpu_rates, roofline
 from fleetgym.hardware.performance.coefficients import Deployment
@@ -31,6 +30,7 @@ from fleetgym.hardware.performance.replica import CALIBRATED
 from fleetgym.hardware.performance.roofline import Efficiency, RooflineOptions
 from fleetgym.runtime.programs import program
 from tools.make_data.catalog import GPU_NAMES, PRECISIONS, model_name
+from tools.markdown import table
 
 OPERATORS = Path("docs/data/calibration/operators.csv.gz")
 RATES = Path("fleetgym/data/gpu_rates.csv")

@@ -30,7 +30,6 @@ from fleetgym.families.draft import fits, requests_of
 from fleetgym.families.generate import generate, stored_scenarios
 from fleetgym.families.plans import FAMILIES
 from fleetgym.files.documents import write_atomically
-from fleetgym.files.markdown import rewrite, table
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.homogeneous import deployment_of
 from fleetgym.hardware.performance import gpu_rates, roofline
@@ -42,6 +41,7 @@ from fleetgym.runtime.programs import program
 from tools.make_data.catalog import GPU_NAMES
 from tools.make_data.operators import ENGINES
 from tools.make_data.operators import MODELS as OPERATORS
+from tools.markdown import rewrite, table
 
 PAGE = Path("docs/referee.md")
 CELLS = Path("docs/data/referee/cells.jsonl")

@@ -26,9 +26,9 @@ from fleetgym.families.generate import SEEDS
 from fleetgym.families.plans import FAMILIES, MULTI_SIZES, SIZES, request_class
 from fleetgym.families.weekly import azure_week, is_code
 from fleetgym.files.documents import write_atomically
-from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.runtime.programs import program
+from tools.markdown import rewrite, table
 
 #: Lags of the semivariance of log demand, in windows, and scales of the index of dispersion, in seconds.
 LAGS = {"10 min": 2, "1 h": 12, "6 h": 72, "24 h": DAY}

@@ -16,7 +16,6 @@ import numpy as np
 
 from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
-from fleetgym.files.markdown import rewrite, table
 from fleetgym.model.library import entries
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import best_known_path, read_best_known
@@ -31,6 +30,7 @@ from tools.family_statistics import (
     read_scores,
     section,
 )
+from tools.markdown import rewrite, table
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = DOCS / "data"

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.files.documents import canonical_json, read_json, write_atomically
-from fleetgym.files.markdown import table
 from fleetgym.model.library import counts_as
 from fleetgym.scoring.score import percent, percents
 from fleetgym.scoring.statistics import Cluster, FamilyMean
+from tools.markdown import table
 
 #: agent -> family -> mean of ln(cost / reference cost); every agent has every family. Merged families ("a+b") are
 #: columns beside them.

@@ -26,7 +26,6 @@ from fleetgym.evaluation.results_format import InstanceFacts
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError
-from fleetgym.files.markdown import BEGIN, END, rewrite, table
 from fleetgym.leaderboard.pages import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.leaderboard.submission import EPISODES
@@ -37,6 +36,7 @@ from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
 from tools.family_statistics import FAMILIES, FamilyScores, write_scores
 from tools.make_instances import HEADLINE
+from tools.markdown import BEGIN, END, rewrite, table
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Of the families' columns, of both sets.

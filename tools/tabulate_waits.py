@@ -25,10 +25,10 @@ from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
-from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import wait_exceeds
 from fleetgym.runtime.programs import program
+from tools.markdown import rewrite, table
 
 SERVERS, LOADS = (16, 64, 256), (0.7, 0.85, 0.9, 0.95)
 LAWS = (

@@ -12,7 +12,6 @@ from places import ROOT
 
 from fleetgym.cli import main, verbs
 from fleetgym.files.errors import DataError
-from fleetgym.files.markdown import table
 from fleetgym.files.names import FOLDER_NAME, SEASON_NAME, AgentName, PeopleName
 from fleetgym.leaderboard.columns import columns
 from fleetgym.leaderboard.pages import Column, escaped, html_table, markdown_table
@@ -21,6 +20,7 @@ from fleetgym.leaderboard.report import Figure
 from fleetgym.leaderboard.standings import make_boards
 from fleetgym.leaderboard.submission import read_submission
 from fleetgym.runtime.text_tables import align
+from tools.markdown import table
 
 BOARD = ROOT / "leaderboard"
 #: Moves the cursor, runs backwards, hides.

@@ -12,9 +12,9 @@ import pytest
 from fleetgym.evaluation.results import read_results
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
-from fleetgym.files.markdown import BEGIN, END, between_marks
 from fleetgym.scoring.explain import kinds_of_windows
 from tools import family_pages, family_statistics, score_suite
+from tools.markdown import BEGIN, END, between_marks
 
 TASKS = [f"fleet-v1/test/{name}" for name in ("ou-s-201", "ou-s-202", "drop-s-201", "drop-s-202")]
 AGENTS = ("hold", "autoscale", "random")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fleetgym.agents.registry import agent_entries
-from fleetgym.files.markdown import table
 from fleetgym.leaderboard.pages import DASH, interval, number
 from tools.family_statistics import cheaper_by
+from tools.markdown import table
 from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER, grid_of
 from tools.tune_agents.race import (
     CONFIRMATION,
