@@ -282,7 +282,7 @@ def split_counts(rng: np.random.Generator, counts: np.ndarray, dispersion: np.nd
 
     Given their sum n, two independent negative binomial counts of index of dispersion d and mean m are
     beta-binomial: n trials whose probability is drawn from Beta(m / (d - 1), m / (d - 1)). Interpolating
-    between windows instead would let a forecaster see the future (see docs/design-notes.md).
+    between windows instead would let a forecaster see the future.
 
     Parameters
     ----------
