@@ -33,9 +33,9 @@ class Agent(Protocol):
         Parameters
         ----------
         view : View
-            What the agent may know. It is kept up to date through the episode.
+            Everything that the agent may know. It is updated through the episode.
         seed : int
-            All randomness of the agent comes from it.
+            The only source of randomness for the agent.
         """
         ...
 

@@ -33,7 +33,7 @@ def neighbours(path: Path, texts: dict[Path, bytes] | None = None) -> dict[str, 
     path : Path
         A Python file.
     texts : dict, optional
-        What was read of each file: it is filled, and files in it are not read again.
+        Cache of the text of each file; new files are added.
 
     Returns
     -------
@@ -136,12 +136,12 @@ def command_sha256(command: str) -> str | None:
 
 
 def own_files(path: Path, texts: dict[Path, bytes] | None = None) -> list[Path]:
-    """Return the files that an agent consists of, as far as its code tells.
+    """Return the files that an agent consists of, as far as its code names them.
 
     Parameters
     ----------
     path : Path
-        Its Python file; another file is all there is.
+        Its Python file; any other file is returned alone.
     texts : dict, optional
         As of `neighbours`.
 

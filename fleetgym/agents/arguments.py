@@ -1,4 +1,4 @@
-"""Check the arguments of agents, and pass them on to the planners that agents wrap."""
+"""Check the arguments of agents, and pass them to the planners that agents wrap."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class Wrapped:
 
 
 def parameters_of(make: Callable[..., Any], evaluated: bool = False) -> dict[str, inspect.Parameter] | None:
-    """Return what can be given to a class or factory by name, or None where anything can.
+    """Return the keyword parameters of a class or factory, or None if it takes any.
 
     Parameters
     ----------
     make : callable
         The class or factory.
     evaluated : bool
-        Whether annotations that are text become types; for code that is known to have right ones.
+        Whether annotations that are text become types; for trusted code only.
 
     Examples
     --------
@@ -97,16 +97,16 @@ def parameters_of(make: Callable[..., Any], evaluated: bool = False) -> dict[str
 
 
 def check_arguments(make: Callable[..., Any], arguments: Mapping[str, Any], typed: bool) -> None:
-    """Raise for arguments that a class or factory does not take.
+    """Raise an error for arguments that a class or factory does not take.
 
     Parameters
     ----------
     make : callable
         The class or factory.
     arguments : mapping of str to object
-        What it is to be called with.
+        The arguments of the call.
     typed : bool
-        Whether they must be what its annotations say.
+        Whether they must have the annotated types.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def _is_a(value: Any, expected: Any) -> bool:
 
 
 def is_number(value: object, whole: bool = False) -> bool:
-    """Check that a value is a number, of Python or NumPy; a truth value is none.
+    """Check that a value is a number of Python or NumPy, and not a bool.
 
     Parameters
     ----------

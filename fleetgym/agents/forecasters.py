@@ -32,7 +32,7 @@ class Forecaster(Protocol):
 
 
 class Last:
-    """The last rates, for ever.
+    """Predict the last rates.
 
     Examples
     --------

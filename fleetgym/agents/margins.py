@@ -140,7 +140,7 @@ class Margins:
         self._pack()
 
     def see(self, seen: Mapping[str, np.ndarray], rows: np.ndarray | None = None) -> None:
-        """Take in what a window brought.
+        """Record an observed window.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class Margins:
         return self._blocks
 
     def look(self, money: np.ndarray, counts: np.ndarray, rows: np.ndarray | None = None) -> None:
-        """Take in what a window brought, from the arrays of a batch; see `fleetgym.envs.batch.EpisodeBatch.blocks`."""
+        """Record an observed window from the arrays of a batch; see `fleetgym.envs.batch.EpisodeBatch.blocks`."""
         words, rows, now = self._packed.words, self._everyone if rows is None else rows, self._now
         kernels.look(words, money, counts, rows)
         np.log(now.seen_logs, out=now.seen_logs)
@@ -213,7 +213,7 @@ class Margins:
         return actions
 
     def features(self) -> np.ndarray:
-        """Return what is known of each workload, float32 (n, I, len(FEATURES)), see `FEATURES`; all within ±5."""
+        """Return the features of each workload, float32 (n, I, len(FEATURES)), see `FEATURES`; all within ±5."""
         out = np.empty((self.count, self._now.share.shape[2], len(FEATURES)), dtype=np.float32)
         np.log(self._now.ratios, out=self._now.logs)
         kernels.tell(self._packed.words, out)

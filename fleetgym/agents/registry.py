@@ -1,4 +1,4 @@
-"""Make agents by name; ours and third parties' come through the same entry points.
+"""Make agents by name, from entry points that reference agents and third parties share.
 
 A name is an entry point of the group ``fleetgym.agents``, or ``module:Class``, or ``path/to/file.py:Class``;
 each may carry arguments, as in ``agh-rolling(every=6, margin=0.2)``.
@@ -44,7 +44,7 @@ _given: dict[str, Any] = {}
 
 @dataclasses.dataclass(frozen=True)
 class AgentSpec:
-    """An agent's name taken apart."""
+    """The parts of an agent's name."""
 
     text: str  # as given
     target: str  # module:attribute or file.py:attribute
@@ -65,7 +65,7 @@ class AgentSpec:
     def code_sha256(self) -> str | None:
         """Checksum of a third party's code (see `fleetgym.agents.agent_code.code_sha256`); None of a reference agent.
 
-        Of a program of another language it is that of the files that its command names.
+        For a program in another language it covers the files that its command names.
         """
         if self.is_reference:
             return None
@@ -146,7 +146,7 @@ def _is_importable(agent: Any) -> bool:
 
 
 def parse_agent(text: str) -> AgentSpec:
-    """Take an agent's name apart without importing it.
+    """Parse an agent's name without importing it.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _meant(head: str, known: Iterable[str]) -> str:
 
 
 def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
-    """Take ``name(key=value, ...)`` apart.
+    """Parse ``name(key=value, ...)``.
 
     Raises
     ------
@@ -293,13 +293,13 @@ def load_target(target: str) -> Callable[..., Any]:
 
 
 def _maker(given: Any) -> Callable[..., Any]:
-    """Return what makes an agent anew for each episode: a class or function itself; of an agent, a copy."""
+    """Return a factory of a new agent for each episode: a class or function itself; for an agent, its copies."""
     is_agent = any(callable(getattr(given, name, None)) for name in ("act", "plan"))
     return given if inspect.isclass(given) or not is_agent else lambda: copy.deepcopy(given)
 
 
 def summary(target: str) -> str:
-    """Return the first line of what a class or factory says of itself, or why it cannot be imported.
+    """Return the first line of the docstring of a class or factory, or why it cannot be imported.
 
     Examples
     --------
@@ -391,9 +391,9 @@ def make_agent(name: str, **arguments: Any) -> Agent:
     ----------
     name : str
         A registered name (see ``fleetgym list agents``), ``module:Class`` or ``path/to/file.py:Class``; a
-        function that returns an agent does as well as a class. Arguments may follow in brackets.
+        function that returns an agent also works. Arguments may follow in parentheses.
     **arguments
-        Passed on to the class or factory; they win over those in brackets.
+        Passed to the class or factory; they override those in parentheses.
 
     Returns
     -------

@@ -18,8 +18,8 @@ from fleetgym.model.planning import Plan, Planner, Snapshot
 class Rolling:
     """Replan every few windows with a planner, on a forecast with a margin.
 
-    Every planner runs through this one wrapper, because margin and forecaster decide more than the method. In the
-    snapshots it hands over, `startup_usd` is what a grant costs per window until it must have paid for itself: fee, and
+    Every planner runs through this wrapper, because margin and forecaster matter more than the method. In the
+    snapshots of this wrapper, `startup_usd` is the cost of a grant per window of its payback time: fee, and
     rent paid while the replica starts, times `switch_cost`, over the payback windows.
 
     Parameters
@@ -45,7 +45,7 @@ class Rolling:
     Raises
     ------
     FleetgymError
-        For what is no planner or no forecaster, for a number out of range or that is not whole where windows are
+        If the planner or the forecaster is none, for a number out of range or that is not whole where windows are
         counted, and for a flag that is neither True nor False.
     """
 
@@ -88,7 +88,7 @@ class Rolling:
         Raises
         ------
         DataError
-            If the planner wants a fleet that no action does.
+            If no action can request the planner's fleet.
         """
         window = self.view.window
         if window > 0 or self.view.instance.lead == 0:

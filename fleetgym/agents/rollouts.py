@@ -1,4 +1,4 @@
-"""Compute what targets cost over paths, with work space for the configurations in play."""
+"""Compute the costs of targets over paths, with work space for the configurations in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the fleet to hold for margins per workload: an action of few numbers for rules and learners.
+"""Find the fleet for given margins per workload, so that rules and learned policies choose a few numbers only.
 
 An instance has a handful of workloads and up to hundreds of configurations. Whoever decides how much of each workload's
 demand to be ready for leaves it to `FleetSizer` which replicas that takes. Margins mean the same on all instances,
@@ -32,8 +32,8 @@ from fleetgym.model.window import window_model
 class FleetSizer:
     """Chooses replicas for demand between two margins.
 
-    What is held stays while it is worth its rent at `upper` times the forecast. Replicas are added only for `lower`
-    times the forecast. Between the two nothing changes, so small moves of a forecast move no replicas.
+    A replica stays while it is worth its rent at `upper` times the forecast. Replicas are added only for `lower`
+    times the forecast. Between the two nothing changes, so small forecast changes cause no scaling.
 
     The replica comes first that costs least for what it serves. What it serves counts as what the cheapest replica
     anywhere would cost for it, used in full. A replica is worth its rent if it saves more, of what would go unserved or
@@ -120,9 +120,9 @@ class FleetSizer:
         which : ndarray of int64, shape (n,), optional
             Number of each window's instance; by default the first.
         budget_usd : ndarray of float, shape (n,), or float
-            Most that holding the fleet may cost, USD.
+            Limit of the fleet's holding cost, USD.
         rent_factor : ndarray of float, shape (n,), or float
-            By how much rent counts more than it costs, as where a budget for the whole day runs short.
+            Multiplier of rent, above 1 if a budget for the whole day runs short.
         payback_windows : ndarray of float, shape (n,), or float
             Windows in which a replica must pay for its start, at least 1.
         at_once : ndarray of bool, shape (n,), or bool
@@ -205,7 +205,7 @@ class FleetSizer:
         )[0]
 
     def working_space(self, count: int) -> SizingSpace:
-        """Return what `fleetgym.kernels.sizing.study_windows` works on, for so many windows."""
+        """Return what `fleetgym.kernels.sizing.study_windows` works on, for a number of windows."""
         return SizingSpace(*(np.repeat(part[None], count, axis=0) for part in self._space))
 
 

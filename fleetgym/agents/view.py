@@ -1,4 +1,4 @@
-"""Show an agent what it may know and try: the public instance, the last info, and previews without side effects."""
+"""Give an agent the public instance, the last info, and previews without side effects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class View:
     Parameters
     ----------
     instance : Instance, str or path-like
-        The public parameters, their id or their file. The realised future is no part of them.
+        The public parameters, their id or their file. They do not contain the realised future.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class View:
     # -- what is known ----------------------------------------------------------------------------------
 
     def update(self, info: Mapping[str, Any]) -> None:
-        """Take over the state and the conditions from an info of `FleetAlloc-v0`.
+        """Update the state and the conditions from an info of `FleetAlloc-v0`.
 
         Parameters
         ----------
@@ -63,7 +63,7 @@ class View:
         FleetgymError
             If it lacks the fleet or the conditions, as a batch's infos do that was made without ``full_info=True``.
         DataError
-            If the conditions are none.
+            If the conditions are not valid.
         """
         lacking = [name for name in (*_STATE, *Conditions.FIELDS) if name not in info]
         if lacking:
@@ -92,7 +92,7 @@ class View:
 
     @property
     def fleet(self) -> np.ndarray:
-        """Replicas running or starting, int64 (C,), the target that changes nothing."""
+        """Replicas running or starting, int64 (C,); as a target it changes nothing."""
         return self._state.fleet
 
     @property
@@ -102,12 +102,12 @@ class View:
 
     @property
     def budget_left_usd(self) -> float:
-        """What is left of a budget of kind ``pool``; of a ``rate``, one window's worth; inf without a budget."""
+        """The rest of a ``pool`` budget, one window's share of a ``rate`` budget, or inf without a budget."""
         return self._model.budget_usd(self._state.spent_usd)
 
     @property
     def late_segments(self) -> LateSegments:
-        """What load on the queue servers costs in late requests, by configuration and replicas."""
+        """The cost of late requests by load of the queue servers, configuration and replicas."""
         return self._model.segments
 
     # -- actions ----------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class View:
         UnknownNameError
             If `conditions` names an unknown field.
         DataError
-            If no action wants this target, or a field of `conditions` has the wrong shape or holds what cannot be:
+            If no action can request this target, or a field of `conditions` has the wrong shape or invalid values:
             negative numbers, those that are not finite, or more or other than whole GPUs that a pool may have.
         """
         return self.preview_window(target, conditions=conditions).costs()
@@ -194,7 +194,7 @@ class View:
     def preview_window(
         self, target: Sequence[int] | np.ndarray, *, conditions: Mapping[str, Any] | Conditions | None = None
     ) -> WindowResult:
-        """Return everything that `preview` computes: costs, shares, and what admission does."""
+        """Return everything that `preview` computes: costs, shares, and the result of admission."""
         wanted = self.action_to_fleet(self.fleet_to_action(target))
         return self._model.step(self._state.copy(), wanted, self._assume(conditions), self._router)
 
@@ -206,7 +206,7 @@ class View:
         weights: np.ndarray | None = None,
         limit: float = np.inf,
     ) -> np.ndarray:
-        """Return what targets cost that are wanted in every window of a horizon. Nothing is changed.
+        """Return the cost of requesting each target in every window of a horizon. Nothing is changed.
 
         Admission, start-up, fees, losses and denials are those of steps, so with one path and one window this is the
         ``cost`` of `preview`, up to round-off.
@@ -214,14 +214,14 @@ class View:
         Parameters
         ----------
         targets : array_like of int, shape (n, C)
-            Replicas per configuration that an action can want.
+            Replicas per configuration that an action can request.
         conditions : Paths
             P paths of W windows, as `fleetgym.Belief.sample` draws them; the first one is the coming window. Windows
             beyond the end of the episode are left out.
         weights : ndarray, shape (P,), optional
             Weights of the paths, none negative; by default the paths' own.
         limit : float
-            USD. A target is given up, at a cost of inf, as soon as it costs more for certain.
+            USD. A target that is certain to cost more is abandoned, at a cost of inf.
 
         Returns
         -------
@@ -231,7 +231,7 @@ class View:
         Raises
         ------
         DataError
-            If no action wants a target, or an array has another shape.
+            If no action can request a target, or an array has another shape.
         FleetgymError
             If the episode is over.
 
@@ -256,8 +256,8 @@ class View:
         """Estimate what `rollout` would return, from the duals of the first target. Nothing is changed.
 
         The first target is played. The others are held, so rent, fees, starts and losses are exact. Their routing is
-        not solved: the duals of the first target's routing say what replicas more or less are worth. That takes a
-        tenth of the time of a rollout. It is best for targets that are much like the first one.
+        not solved: the duals of the first target's routing give the value of a replica more or less. That takes a
+        tenth of the time of a rollout. It is best for targets that are close to the first one.
 
         Parameters
         ----------
@@ -318,12 +318,12 @@ class View:
     def steady_cost_usd(
         self, fleet: Sequence[int] | np.ndarray, *, conditions: Mapping[str, Any] | Conditions | None = None
     ) -> float:
-        """Return the cost of a window in which all of `fleet` serves, start-up left out.
+        """Return the cost of a window in which the whole `fleet` serves, without start-up costs.
 
         Parameters
         ----------
         fleet : array_like of int, shape (C,)
-            Replicas per configuration that an action can want; whether they would be admitted is not asked.
+            Replicas per configuration that an action can request; admission is not checked.
         conditions : Conditions or mapping, optional
             As for `preview`.
 
@@ -335,7 +335,7 @@ class View:
         Raises
         ------
         DataError
-            If no action wants this fleet, or for other conditions than `preview` takes.
+            If no action can request this fleet, or for conditions that `preview` refuses.
         """
         serving = self.actions.check_fleet(fleet)
         assumed = self._assume(conditions)

@@ -1,4 +1,4 @@
-"""The command line: `parser` reads the words, and each verb calls one public function and prints its answer.
+"""Run the command line: `parser` reads the arguments, and each subcommand calls one public function.
 
 Programs of your own may use `program` and `run_program`, the types of numbers `COUNT`, `SEED` and `POSITIVE_SHARE`, and
 `of`, which counts things in words.

@@ -15,7 +15,7 @@ from fleetgym.search.propose import Proposal, Standing, propose, read_candidates
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the second word asks for."""
+    """Run the chosen action."""
     if arguments.action == "search":
         from fleetgym.cli.best_known_search import search
 

@@ -9,7 +9,7 @@ from fleetgym.files.quantities import ROUNDS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's options."""
+    """Declare the subcommand's options."""
     add_number(parser, "--rounds", ROUNDS, 5, "repetitions of the workload, 1 to 1000")
     parser.add_argument(
         "--show", action="store_true", help="show what is kept and how far the machine is from it now"

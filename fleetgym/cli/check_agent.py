@@ -33,7 +33,7 @@ _ADVICE = {
 def check_agent(
     name: str, instances: str = "fleet-v0/toy", limits: Limits | None = None, *, official: bool = False
 ) -> list[Check]:
-    """Try an agent on small instances, in a process of its own.
+    """Validate an agent on small instances, in a separate process.
 
     The first failure of the protocol ends the battery. A policy that was trained for other shapes plays what it
     was trained on. With `official`, the agent first plays one window in the box of official runs.

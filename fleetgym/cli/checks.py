@@ -11,7 +11,7 @@ from fleetgym.cli.output import tell
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """One check with its outcome."""
 
     name: str
     passed: bool

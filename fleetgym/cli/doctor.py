@@ -12,7 +12,7 @@ _NEEDED = ("gymnasium", "numpy", "scipy", "numba", "pandas", "highspy")
 
 
 def doctor() -> list[Check]:
-    """Examine the installation: packages, caches, instances, agents, and a tiny episode."""
+    """Check the installation: packages, caches, instances, agents, and a tiny episode."""
     looks: list[tuple[str, Callable[[], str]]] = [
         ("fleetgym", _version),
         ("packages", _packages),

@@ -1,4 +1,4 @@
-"""Find the instance that a user names, and what to know before it is played."""
+"""Find the instance that a user names, and print what to know before playing it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def instance_name(text: str) -> str:
 
 
 def tell_reserved(names: Iterable[str]) -> None:
-    """Say of instance files that an episode bills reserved GPUs while they are held, and not as a commitment.
+    """Note that an episode bills reserved GPUs of an instance file while they are held, not as a commitment.
 
     The environment's own instances have no commitments.
     """

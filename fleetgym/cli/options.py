@@ -39,7 +39,7 @@ def add_number(
 
 
 def add_seed(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare ``--seed``, and what it is of."""
+    """Declare ``--seed`` with its purpose."""
     add_number(parser, "--seed", q.SEED, 0, what)
 
 

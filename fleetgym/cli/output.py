@@ -1,4 +1,4 @@
-"""Tell answers as text or JSON, and notes beside them on stderr."""
+"""Print answers as text or JSON, and notes on stderr."""
 
 from __future__ import annotations
 

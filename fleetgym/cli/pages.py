@@ -15,7 +15,7 @@ from fleetgym.files.errors import FleetgymError
 
 
 def add(verb: AddVerb) -> None:
-    """Declare the verbs; `verb(name, text, examples)` makes a parser."""
+    """Declare the subcommands; `verb(name, text, examples)` makes a parser."""
     p = verb(
         "leaderboard",
         "build the leaderboard's page from verified records",
@@ -23,7 +23,7 @@ def add(verb: AddVerb) -> None:
         "  fleetgym leaderboard --freeze fleet-v0",
     )
     p.add_argument("board", nargs="?", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
-    p.add_argument("--out", metavar="FOLDER", help="of the site (default: site in the leaderboard's folder)")
+    p.add_argument("--out", metavar="FOLDER", help="folder of the site (default: site in the leaderboard's folder)")
     p.add_argument(
         "--release", metavar="BKS", help="best-known set to score against (default: the newest frozen one)"
     )
@@ -33,7 +33,7 @@ def add(verb: AddVerb) -> None:
         help="first freeze the present best-known costs of this set, such as fleet-v0",
     )
     p.add_argument(
-        "--date", default=f"{datetime.date.today():%Y-%m-%d}", help="of the freeze (default: today)"
+        "--date", default=f"{datetime.date.today():%Y-%m-%d}", help="date of the freeze (default: today)"
     )
     p = verb(
         "report",

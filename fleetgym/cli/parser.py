@@ -74,7 +74,7 @@ def _verb(
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all verbs."""
+    """Return the parser of all subcommands."""
     parser = Parser(
         prog="fleetgym", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -122,8 +122,8 @@ def _add_looking(verb: options.AddVerb) -> None:
         "  fleetgym generate grw --size m --seed 10000000 --count 20 --out train",
     )
     p.add_argument("family", help="such as fastllm, grw, ou, drop, budget, tail, multi, trace or warp")
-    p.add_argument("--size", required=True, help="of the family, such as s, m or 6-6-10")
-    options.add_seed(p, "of the first instance")
+    p.add_argument("--size", required=True, help="size in the family, such as s, m or 6-6-10")
+    options.add_seed(p, "seed of the first instance")
     options.add_number(p, "--count", q.INSTANCES, 1, "instances, of seeds one by one")
     options.add_number(p, "--scenarios", q.STORED, 2, "days of each, at most", metavar="N")
     p.add_argument("--out", metavar="FOLDER", default=".", help="where they go (default: here)")
@@ -156,9 +156,9 @@ def _add_planning(verb: options.AddVerb) -> None:
         "--miss-at-most",
         type=shares,
         metavar="1%",
-        help="of the requests, on average over generated days; 0.5%%,1%%,5%%: a table of what each costs",
+        help="limit on SLO violations, on average over generated days; 0.5%%,1%%,5%%: a table of costs",
     )
-    p.add_argument("--spot-share-at-most", type=share, metavar="50%", help="of the GPUs held")
+    p.add_argument("--spot-share-at-most", type=share, metavar="50%", help="limit on the share of spot GPUs")
     p.add_argument(
         "--on-demand-base",
         type=of(q.GPU_CAP),
@@ -217,7 +217,7 @@ def _add_planning(verb: options.AddVerb) -> None:
         "--details", action="store_true", help="also print routes, SLOs, cost by term and the bound"
     )
     options.add_number(p, "--days", q.DAYS, 100, "generated days to play; 0 for none")
-    options.add_seed(p, "of the generated days")
+    options.add_seed(p, "random seed of the generated days")
     options.add_plot(p, "draw the fleet and its generated days")
 
 
@@ -231,7 +231,7 @@ def _add_playing(verb: options.AddVerb) -> None:
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", default="gh", help=options.AGENT_HELP + " (default: gh)")
     options.add_scenario(p)
-    options.add_seed(p, "of the agent")
+    options.add_seed(p, "random seed of the agent")
     p.add_argument(
         "--render", choices=("ansi", "none"), default="ansi", help="print every window (default: ansi)"
     )
@@ -260,10 +260,10 @@ def _add_playing(verb: options.AddVerb) -> None:
     p.add_argument(
         "--law",
         choices=("gamma", "lognormal", "hyperexponential", "pareto"),
-        help="of the service times, whose mean and cv2 the instance gives (default: gamma)",
+        help="distribution of the service times, with the instance's mean and cv2 (default: gamma)",
     )
     options.add_number(p, "--replications", q.REPLICATIONS, 32, "at most", metavar="N")
-    options.add_seed(p, "of agent and simulation")
+    options.add_seed(p, "random seed of agent and simulation")
     options.add_plot(p)
     p = verb(
         "study",
@@ -361,7 +361,7 @@ def _add_best_known(verb: options.AddVerb) -> None:
     )
     offer.add_argument("file", help="results file (.jsonl) or actions file (.json, .json.gz)")
     offer.add_argument("--out", metavar="FOLDER", help="write actions files of what is cheaper")
-    offer.add_argument("--date", help="of the proposal, YYYY-MM-DD (default: today)")
+    offer.add_argument("--date", help="date of the proposal, YYYY-MM-DD (default: today)")
     search = best_known_search.add(actions)
     for part in (show, offer, search):
         options.add_json(
@@ -370,7 +370,7 @@ def _add_best_known(verb: options.AddVerb) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb.
+    """Run one subcommand.
 
     Parameters
     ----------

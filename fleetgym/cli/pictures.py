@@ -16,7 +16,7 @@ COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#f
 
 
 def check_picture(path: str | None) -> None:
-    """Refuse what `save_picture` could not do later; None: no picture is wanted.
+    """Raise an error if `save_picture` would fail later; None means no picture.
 
     Raises
     ------

@@ -231,7 +231,7 @@ def _multiple(facts: dict[str, Any]) -> str:
 
 
 def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = False) -> str:
-    """Return a plan as text: what is wrong with it first, then what to buy, how sure that is, and against what.
+    """Return a plan as text: warnings first, then what to rent, the risk, and what it was compared with.
 
     Details are how the plan was chosen, its routes and SLOs in a window, and its cost there by term, beside the bound.
     Without generated days there is nothing else to judge the plan by, so these are then always told.
@@ -283,7 +283,7 @@ def _loses(instance: Instance) -> bool:
 
 
 def warnings_of(instance: Instance, facts: dict[str, Any]) -> list[str]:
-    """Return what is wrong with a plan: much is missed, at the planned demand or on generated days only."""
+    """Return warnings of a plan: many SLO violations, at the planned demand or on generated days only."""
     rates = np.array([route["rate_rps"] for route in facts["routing"].values()])
     unserved = rates @ [route["unserved"] for route in facts["routing"].values()] / max(rates.sum(), 1e-300)
     full = used_up(instance, facts)
@@ -347,7 +347,7 @@ def _queue_words(facts: dict[str, Any]) -> list[str]:
 
 
 def _hourly_words(facts: dict[str, Any]) -> list[str]:
-    """Return what planning anew every hour saves, if that is much."""
+    """Return the savings of planning every hour, if they are large."""
     hourly = facts.get("hourly")
     if hourly is None or hourly["cost_usd"] > (1.0 - _WORTH_TELLING) * hourly["held_usd"]:
         return []
@@ -454,7 +454,7 @@ def _choice_words(facts: dict[str, Any], details: bool) -> str:
 
 
 def cash_usd(risk: dict[str, Any]) -> float:
-    """Return what a day costs in cash, on average."""
+    """Return the mean cash cost of a day."""
     return float(sum(usd for name, usd in risk["terms_usd"].items() if name in _CASH))
 
 
@@ -469,7 +469,7 @@ def short_fleet(gpus: dict[str, dict[str, Any]]) -> str:
 
 
 def used_up(instance: Instance, facts: dict[str, Any]) -> str | None:
-    """Return what leaves no room for another replica, in words; None if there is room."""
+    """Return in words the limit that allows no further replica; None if there is none."""
     fleet = np.array([facts["fleet"].get(c.id, 0) for c in instance.configurations])
     free = np.array([pool["cap"] - pool["held"] for pool in facts["gpus"].values()])
     fits = np.all(instance.gpu_use <= free[:, None], axis=0)

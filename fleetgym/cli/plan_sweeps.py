@@ -170,7 +170,7 @@ def _full_load(facts: dict[str, Any]) -> tuple[float, float]:
 
 
 def beside_words(name: str, chosen: Risk, other: Risk) -> str:
-    """Return how much more a fleet costs than the plan on the same days, and how sure that is."""
+    """Return how much more a fleet costs than the plan on the same days, with its interval."""
     extra = other.cost_usd - chosen.cost_usd
     mean, error = float(extra.mean()), float(extra.std() / np.sqrt(len(extra)))
     sure = f"+- {number(_SURE * error, 2)} (95 %), on the same {len(extra)} days"

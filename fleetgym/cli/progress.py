@@ -24,7 +24,7 @@ def clock(seconds: float) -> str:
 
 
 class ProgressBar:
-    """Shows how far a run is, and how long the rest will take.
+    """Shows the progress of a run, and the time that is left.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ def _limits(arguments: argparse.Namespace) -> Limits:
 
 
 def choose_relative(arguments: argparse.Namespace) -> None:
-    """Where it was not said, score files relative to the best in the run: nobody knows their best cost."""
+    """By default, score files relative to the best in the run, as they have no best-known cost."""
     from fleetgym.model.library import is_path
 
     files = [part for part in arguments.suite if is_path(part)]

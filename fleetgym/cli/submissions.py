@@ -18,7 +18,7 @@ from fleetgym.files.errors import FleetgymError, UnknownNameError, one_line, pla
 
 
 def add(verb: AddVerb) -> None:
-    """Declare the verbs; `verb(name, text, examples)` makes a parser."""
+    """Declare the subcommands; `verb(name, text, examples)` makes a parser."""
     _add_submit(verb)
     _add_verify(verb)
     _add_season(verb)
@@ -35,7 +35,7 @@ def _add_submit(verb: AddVerb) -> None:
     p.add_argument("results", help="results file of a complete run")
     p.add_argument("--out", required=True, metavar="FOLDER", help="to make; it names the submission")
     p.add_argument("--agent", help="which agent of the run (default: the only one)")
-    p.add_argument("--suite", help="of which the run has all tasks (default: the run's)")
+    p.add_argument("--suite", help="suite whose tasks the run contains (default: the run's)")
     p.add_argument(
         "--division", choices=("closed", "open", "one-shot"), default="open", help="(default: open)"
     )
@@ -51,7 +51,7 @@ def _add_submit(verb: AddVerb) -> None:
         "consists of is copied to OUT-code",
     )
     p.add_argument(
-        "--variant", choices=("", "as published", "tuned"), default="", help="of a published method"
+        "--variant", choices=("", "as published", "tuned"), default="", help="whether a published method has its published or tuned settings"
     )
     p.add_argument("--date", default=f"{datetime.date.today():%Y-%m-%d}", help="YYYY-MM-DD (default: today)")
     for name, text in (
@@ -148,7 +148,7 @@ def _add_rerun(verb: AddVerb) -> None:
     )
     add_workers(p)
     add_board(p)
-    p.add_argument("--out", metavar="FOLDER", help="of the record (default: BOARD/fresh/SEASON)")
+    p.add_argument("--out", metavar="FOLDER", help="folder of the record (default: BOARD/fresh/SEASON)")
 
 
 # -- what they do

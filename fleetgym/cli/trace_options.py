@@ -13,7 +13,7 @@ from fleetgym.files.errors import FleetgymError
 
 
 def add(verb: AddVerb) -> None:
-    """Declare the verb; `verb(name, text, examples)` makes a parser."""
+    """Declare the subcommand; `verb(name, text, examples)` makes a parser."""
     p = verb(
         "import-trace",
         "make an instance from a trace of requests, a price list and SLOs",

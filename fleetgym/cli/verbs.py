@@ -327,7 +327,7 @@ def _report_failures(episodes: Sequence[Any]) -> int:
 
 
 def check_agent(arguments: argparse.Namespace) -> int:
-    """Try an agent on toys."""
+    """Validate an agent on toys."""
     from fleetgym.cli import check_agent as battery
 
     found = battery.check_agent(arguments.agent, arguments.suite, official=arguments.official)
@@ -351,7 +351,7 @@ def score(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Examine the installation."""
+    """Check the installation."""
     from fleetgym.cli import doctor as examination
 
     return tell_checks(arguments, examination.doctor())

@@ -1,4 +1,4 @@
-"""Convert words of the command line to values, and say what would be valid."""
+"""Convert words of the command line to values; errors say what would be valid."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def share(text: str) -> float:
 
 
 def shares(text: str) -> list[float]:
-    """Return shares that stand between commas.
+    """Return comma-separated shares.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def shares(text: str) -> list[float]:
 
 
 def growth(text: str) -> list[float]:
-    """Return factors of demand that stand between commas.
+    """Return comma-separated factors of demand.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def prices(text: str) -> dict[str, float]:
 
 
 def by_name(text: str) -> dict[str, float]:
-    """Return numbers above 0 by name; a single one without a name is of all, ``*``.
+    """Return numbers above 0 by name; a single one without a name applies to all, ``*``.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def by_name(text: str) -> dict[str, float]:
 
 
 def numbers(text: str) -> list[int]:
-    """Return whole numbers that stand between commas.
+    """Return comma-separated whole numbers.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def _listed(text: str, read: Callable[[str], T], expected: str) -> list[T]:
 
 
 def names(text: str) -> list[str]:
-    """Return names that stand between commas.
+    """Return comma-separated names.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from fleetgym.model.instance import Instance
 
 
 class PortableEnv:
-    """A base class, to be put before Gymnasium's: ``copy.copy`` copies the episode, too, and ``spec.to_json()`` works.
+    """Let ``copy.copy`` also copy the episode, and ``spec.to_json()`` work; a base class to put before Gymnasium's.
 
     Examples
     --------

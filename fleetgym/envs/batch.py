@@ -1,6 +1,6 @@
 """Play many episodes at once in arrays: actions of a window to observations, costs and infos.
 
-`EpisodeBatch` is what `FleetAlloc-v0` stands on, with one episode or thousands; the work is done in
+`FleetAlloc-v0` is built on `EpisodeBatch`, with one episode or thousands; the work is done in
 `fleetgym.kernels.batch`.
 """
 
@@ -32,7 +32,7 @@ PLAY, BEGIN, REST = range(3)
 
 
 def shape_of(instance: Instance) -> Shape:
-    """Return what instances must have in common to be in one batch."""
+    """Return the shape that instances must share to be in one batch."""
     return Shape(
         workloads=instance.num_workloads,
         configurations=instance.num_configurations,
@@ -53,9 +53,9 @@ class EpisodeBatch:
     which : sequence of int, shape (N,)
         The instance of each episode.
     capacity : int
-        How many scenarios it can hold.
+        The number of scenarios that it can hold.
     threads : int
-        That share the work of `advance`. The numbers do not depend on it.
+        Number of threads that share the work of `advance`. The results do not depend on it.
 
     Raises
     ------
@@ -152,11 +152,11 @@ class EpisodeBatch:
         self.advance(np.zeros((len(rows), self.nvec.size)), np.where(rows, BEGIN, REST).astype(np.uint8))
 
     def choose_as(self, other: EpisodeBatch) -> None:
-        """Let all episodes go on with the scenarios that another batch plays, from where they are."""
+        """Continue all episodes with the scenarios of another batch."""
         self._episodes.position[:, 1] = other._episodes.position[:, 1]
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Release the threads."""
         if self._pool is not None and self._owner == os.getpid():
             self._pool.shutdown()
 
@@ -171,11 +171,11 @@ class EpisodeBatch:
         store.price[slot] = scenario.price_factor
 
     def choose(self, episode: int, slot: int) -> None:
-        """Let an episode play the scenario stored under `slot` from its next beginning on."""
+        """Let an episode play the scenario stored under `slot` from its next reset on."""
         self._episodes.position[episode, 1] = slot
 
     def advance(self, actions: np.ndarray, what: np.ndarray) -> None:
-        """Begin some episodes and let one window of others happen.
+        """Begin some episodes and play one window of others.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class EpisodeBatch:
         return *first, *episodes.memory, *episodes.limits, *report
 
     def save(self, episode: int | slice) -> tuple[np.ndarray, ...]:
-        """Return copies of everything that an episode, or several, carry along and show."""
+        """Return copies of the state and the observations of an episode, or of several."""
         return tuple([part[episode].copy() for part in self._carried()])
 
     def restore(self, episode: int | slice, saved: tuple[np.ndarray, ...]) -> None:
@@ -235,7 +235,7 @@ class EpisodeBatch:
 
     @property
     def mask(self) -> np.ndarray:
-        """Which options fit the availability and budget seen last, all else released: bool (N, sum of nvec)."""
+        """Options that fit the availability and budget seen last, all else released: bool (N, sum of nvec)."""
         return self._report.mask.copy()
 
     @property
@@ -299,11 +299,11 @@ class EpisodeBatch:
         return found
 
     def last_result(self) -> WindowResult:
-        """Return what the episode that was played last has cost and why; for a batch of one."""
+        """Return the result of the last window; for a batch of one."""
         return WindowResult.of(self._workspaces[0][1])
 
     def state(self, episode: int) -> FleetState:
-        """Return an independent copy of what an episode carries along."""
+        """Return an independent copy of an episode's state."""
         episodes = self._episodes
         window, spent_usd = int(episodes.position[episode, 2]), float(episodes.spent_usd[episode])
         return FleetState(episodes.fleet[episode].copy(), window, spent_usd)

@@ -24,7 +24,7 @@ class Played(NamedTuple):
 def play_day(
     env: FleetAllocEnv, agent: Agent, scenario: Scenario | int, *, seed: int = 0
 ) -> Iterator[Played]:
-    """Let an agent play a day, and yield what every window came to.
+    """Let an agent play a day, and yield every window's result.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         Raises
         ------
         FleetgymError
-            For options that do not exist; nothing has happened then.
+            For options that do not exist; the environment is unchanged then.
         DataError
             For a scenario that does not fit the instance.
         """
@@ -189,7 +189,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         return self._observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Let one window happen.
+        """Play one window.
 
         Parameters
         ----------
@@ -224,10 +224,10 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         return self._observation(), 0.0 - info["cost"], terminated, False, info
 
     def get_state(self) -> EpisodeState:
-        """Return where the episode is, to come back to by `set_state`: for tree search, in microseconds.
+        """Return the episode's state, for `set_state`: for tree search, in microseconds.
 
-        What `for_learning` remembers is a part of it. The generator that draws scenarios is none, and neither is what
-        foreign wrappers outside remember. The state holds the day to come, so a search on it is clairvoyant:
+        It contains the memory of `for_learning`, but neither the generator that draws scenarios nor the memory of
+        other wrappers. The state holds the day to come, so a search on it is clairvoyant:
         `resample` draws another future.
 
         Raises
@@ -235,7 +235,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         ResetNeeded
             Before the first reset.
         FleetgymError
-            If `for_learning` is put around a foreign wrapper, whose memory would be left behind.
+            If `for_learning` wraps a wrapper of another package, whose memory would be lost.
 
         Examples
         --------
@@ -270,8 +270,8 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         Raises
         ------
         FleetgymError
-            For the state of another instance or of another `for_learning`, for what is none, and in an environment that
-            draws pictures of its day.
+            For the state of another instance or of another `for_learning`, for an object of another type, and in an
+            environment that draws pictures of its day.
         """
         check_state(state, EpisodeState, [self.instance], self.layers)
         if self.render_mode is not None:
@@ -292,13 +292,13 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         state : EpisodeState
             Of this environment.
         rng : numpy.random.Generator
-            Draws the future from the `fleetgym.Belief` of what was seen: it knows the instance's processes, and not the
+            Draws the future from the `fleetgym.Belief` of the past: it knows the instance's processes, and not the
             day. Other states of one generator have other futures.
 
         Raises
         ------
         FleetgymError
-            For the state of another instance, and for what is none.
+            For the state of another instance, and for an object of another type.
 
         Examples
         --------
@@ -325,7 +325,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         Raises
         ------
         FleetgymError
-            If `for_learning` is around the environment: its actions are no options.
+            If `for_learning` wraps the environment: its actions are not options.
         """
         if self.layers:
             raise FleetgymError(
@@ -347,7 +347,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         return self._viewer.render()
 
     def close(self) -> None:
-        """End the episode, and close the window that ``render_mode="human"`` opened; `reset` begins anew."""
+        """End the episode, and close the window that ``render_mode="human"`` opened; `reset` begins another."""
         self._scenario = None
         self._viewer.close()
 

@@ -37,7 +37,7 @@ class Statistics:
         Raises
         ------
         FleetgymError
-            For what is none, and for one that normalises some keys of a `Dict`.
+            For an object of another type, and for one that normalises some keys of a `Dict`.
         """
         if not hasattr(normalize, "norm_obs") or not hasattr(normalize, "clip_obs"):
             raise FleetgymError(f"normalize is {normalize!r}; expected a VecNormalize of stable-baselines3")
@@ -105,7 +105,7 @@ _BARE = (
 class PolicyAgent:
     """Plays a policy that was trained in `FleetAlloc-v0` behind wrappers.
 
-    The same wrappers are put around an environment that simulates nothing and repeats what the agent is shown. So the
+    The same wrappers wrap an environment that simulates nothing and repeats the agent's observations. So the
     policy sees in an evaluation what it saw in training, forecasts and history included, and knows nothing more. Every
     wrapper is asked once per window, so those that remember actions or draw numbers play as in training, too.
 
@@ -208,7 +208,7 @@ class PolicyAgent:
         self._last: Any = None
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
-        """Return the target that the policy's action stands for, (slots,) options.
+        """Return the target of the policy's action, (slots,) options.
 
         Raises
         ------

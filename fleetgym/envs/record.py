@@ -1,4 +1,4 @@
-"""Record the windows of an episode for pictures, while somebody watches."""
+"""Record the windows of an episode for pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EpisodeRecord:
     Attributes
     ----------
     windows : int
-        How many have been played.
+        Number of windows played.
     held : ndarray, shape (windows of the episode, C)
         Replicas running, starting or draining after the window.
     available_gpus : ndarray, shape (windows, G)

@@ -77,7 +77,7 @@ def render_ansi(
     seen: Conditions,
     last: tuple[Conditions, WindowResult] | None = None,
 ) -> str:
-    """Return the state before the coming window, and what the last one cost, as text.
+    """Return the state before the coming window, and the cost of the last one, as text.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ class BatchedVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Let one window happen; return observations, rewards, dones and a list of infos."""
+        """Play one window; return observations, rewards, dones and a list of infos."""
         observation, rewards, terminated, truncated, self.infos = self.envs.step(self._actions)
         dones, infos = terminated | truncated, self._split(self.infos)
         for k in np.flatnonzero(dones):
@@ -205,7 +205,7 @@ class PaddedVecEnv(VecEnv):
             batch.step_async(actions[cut][:, :rows])
 
     def step_wait(self) -> Any:
-        """Let one window happen; return observations, rewards, dones and a list of infos."""
+        """Play one window; return observations, rewards, dones and a list of infos."""
         seen, rewards, dones, infos = zip(*(batch.step_wait() for batch in self.batches), strict=True)
         every = [info for part in infos for info in part]
         for info in every:
@@ -257,7 +257,7 @@ def make_envs(
     reference: str = "margin",
     **how: Any,
 ) -> VecMonitor:
-    """Return environments for stable-baselines3 behind `for_learning`, whose log tells what days cost.
+    """Return environments for stable-baselines3 behind `for_learning`, whose log has the costs of days.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ def make_envs(
 
 
 def recipe(policy: Any = "MlpPolicy") -> dict[str, Any]:
-    """Return arguments of stable-baselines3's `PPO` with which a minute of training pays.
+    """Return arguments of stable-baselines3's `PPO` that learn within a minute.
 
     Its defaults try out margins so far from the rule `margin` that a policy ends more expensive than the rule. The call
     also sets torch to one thread: networks of this size are no faster with more, and wait for them on a busy machine.
@@ -339,7 +339,7 @@ def recipe(policy: Any = "MlpPolicy") -> dict[str, Any]:
 
 
 class SavePolicy(BaseCallback):
-    """Save the policy by `save_policy`, and say how training goes and what to do with the file.
+    """Save the policy with `save_policy`, and report the progress of training and the next steps.
 
     As a callback of ``learn`` it prints a line for each tenth of the training, and saves at the end. As a callback of
     stable-baselines3's events it saves at each of them::
@@ -350,7 +350,7 @@ class SavePolicy(BaseCallback):
     Parameters
     ----------
     path : path-like
-        The ``.zip`` file; it is written anew each time.
+        The ``.zip`` file; it is replaced each time.
     verbose : int
         0 prints nothing.
 
@@ -425,7 +425,7 @@ It plays instances with as many workloads. For a row on a suite, train recipe(Wo
 
 
 def save_policy(model: Any, path: str | os.PathLike[str]) -> Path:
-    """Save a model with what it takes to score it: instances, wrappers, and statistics of a `VecNormalize`.
+    """Save a model with what scoring needs: instances, wrappers, and statistics of a `VecNormalize`.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ def reset_options(options: Any, *known: str) -> dict[str, Any]:
     Raises
     ------
     FleetgymError
-        For what is no mapping, and for options that do not exist.
+        If it is not a mapping, and for options that do not exist.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class ScenarioChoice:
         ``"drawn"`` from the instance's processes, or any of the ``"stored"`` ones.
     law : str
         ``"public"``: days are drawn from the instance's own processes, which may be fitted to its history;
-        ``"known"``: from those that drew the stored days. Where the instance tells its law, these are the same.
+        ``"known"``: from those that drew the stored days. If the instance shows its law, these are the same.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class ScenarioChoice:
         return int(chosen)
 
     def number(self, named: int | Scenario | None, rng: np.random.Generator) -> int | Scenario:
-        """Return what is named, or what `rng` chooses: the number of a stored scenario, or a scenario."""
+        """Return the named scenario, or one that `rng` chooses: the number of a stored scenario, or a scenario."""
         if named is not None:
             return named
         if self.source == "stored":

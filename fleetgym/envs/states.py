@@ -1,4 +1,4 @@
-"""Keep where episodes are, and draw other futures for them: for tree search."""
+"""Save the states of episodes, and draw other futures for them, for tree search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FUTURES = 32
 
 
 class EpisodeState(NamedTuple):
-    """Where an episode of `FleetAllocEnv` is, with the day that it plays."""
+    """The state of an episode of `FleetAllocEnv`, with the day that it plays."""
 
     instance: Instance
     scenario: Scenario
@@ -30,7 +30,7 @@ class EpisodeState(NamedTuple):
 
 
 class BatchState(NamedTuple):
-    """Where the episodes of a `FleetAllocVectorEnv` are, with their days and the generators of the next ones."""
+    """The states of the episodes of a `FleetAllocVectorEnv`, with their days and the generators of the next ones."""
 
     instances: tuple[Instance, ...]  # of each episode
     scenarios: tuple[Scenario, ...]
@@ -54,7 +54,7 @@ class Layer(Protocol):
 
 
 def check_state(state: Any, kind: type, instances: Sequence[Instance], layers: Sequence[Layer] = ()) -> None:
-    """Refuse what is no state of an environment.
+    """Raise an error unless an object is a state of an environment.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def check_state(state: Any, kind: type, instances: Sequence[Instance], layers: S
     Raises
     ------
     FleetgymError
-        For what is none, for a state of other instances, and for one that lacks the memory of wrappers.
+        For an object of another type, for a state of other instances, and for one that lacks the memory of wrappers.
     """
     if not isinstance(state, kind) or not isinstance(state, EpisodeState | BatchState):
         raise FleetgymError(f"state is {shown(state)}; expected what get_state returned")
@@ -89,7 +89,7 @@ def check_state(state: Any, kind: type, instances: Sequence[Instance], layers: S
 
 
 def resampled(instance: Instance, scenario: Scenario, window: int, rng: np.random.Generator) -> Scenario:
-    """Return a day that has been the same up to a window, and goes on as what was seen lets expect.
+    """Return a day that is the same up to a window, and continues with a future sampled from the past.
 
     Parameters
     ----------

@@ -300,9 +300,9 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         Raises
         ------
         FleetgymError
-            For what a batch does for all at once: ``"reset"``, ``"step"``, ``"render"`` and ``"close"``.
+            For calls that a batch makes for all at once: ``"reset"``, ``"step"``, ``"render"`` and ``"close"``.
         AttributeError
-            For what an environment does not have.
+            For an attribute that an environment does not have.
 
         Examples
         --------
@@ -320,7 +320,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         return tuple(value(*args, **kwargs) if callable(value) else value for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return an attribute of each environment: one that it was given, or one of `FleetAllocEnv`'s.
+        """Return an attribute of each environment: one set by `set_attr`, or one of `FleetAllocEnv`'s.
 
         Parameters
         ----------
@@ -345,7 +345,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         ValueError
             If a list or tuple has another length.
         FleetgymError
-            For what cannot change while the batch lives.
+            For an attribute that cannot change while the batch lives.
         """
         each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
         if len(each) != self.num_envs:
@@ -396,7 +396,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
     def step(
         self, actions: np.ndarray
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Let one window of every episode happen; episodes that are over begin anew (see `autoreset_mode`).
+        """Play one window of every episode; finished episodes restart (see `autoreset_mode`).
 
         Parameters
         ----------
@@ -491,7 +491,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
     # -- for tree search ---------------------------------------------------------------------------------------
 
     def get_state(self) -> BatchState:
-        """Return where all episodes are, with what `for_learning` remembers and the generators of the next days.
+        """Return the states of all episodes, with the memory of `for_learning` and the generators of the next days.
 
         As in `FleetAllocEnv.get_state`, it holds the days to come; `resample` draws others.
 
@@ -554,6 +554,6 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
             raise gymnasium.error.ClosedEnvironmentError("these environments are closed: make them anew")
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let the threads go."""
+        """Release the threads."""
         if hasattr(self, "_batch"):  # Gymnasium closes what its constructor has refused, too
             self._batch.close()

@@ -166,14 +166,14 @@ class WorkloadPolicy(ActorCriticPolicy):
     def start_from(
         self, weights: str | os.PathLike[str], critic: str | os.PathLike[str] | None = None
     ) -> None:
-        """Take the actor of a file of weights, such as that of the agent `ppo`, to go on from there.
+        """Start from the actor in a file of weights, such as that of the agent `ppo`.
 
         Parameters
         ----------
         weights : path-like
             An ``.npz`` file of `fleetgym.baselines.ppo.train`.
         critic : path-like, optional
-            A file of a critic, such as `CRITIC`; without one the critic begins anew.
+            A file of a critic, such as `CRITIC`; without one the critic starts untrained.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Refuse workers that differ from the run in anything, beside the job, that a result depends on."""
+"""Refuse workers that differ from the run in anything that a result depends on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def package_versions() -> Facts:
 
 
 def machine_facts() -> Facts:
-    """Return what is installed here: fleetgym, its sets of instances, Python and libraries.
+    """Return the installed versions: fleetgym, its sets of instances, Python and libraries.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def differences(there: Facts, here: Facts) -> str:
 
 
 def worker_name() -> str:
-    """Return what a worker is called: its address in Dask, else its machine and process."""
+    """Return a worker's name: its address in Dask, else its machine and process."""
     if "distributed" in sys.modules:
         from distributed import get_worker
 
@@ -86,7 +86,7 @@ def worker_name() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CheckedPlayer:
-    """Plays jobs on any machine that has what their results depend on, or refuses.
+    """Plays jobs if the machine has everything that their results depend on, or refuses.
 
     Parameters
     ----------

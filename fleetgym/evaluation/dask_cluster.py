@@ -22,8 +22,8 @@ _START_WAIT_S = 30
 def dask_executor(address: str) -> Iterator[Executor]:
     """Connect to a Dask cluster whose workers play jobs, for `evaluate`'s ``executor``.
 
-    Dask gives the jobs of a lost worker to others, and waits for new workers if all are lost. A job that takes its
-    workers along is played again with its agent isolated, and becomes one failed episode. If the scheduler is lost, the
+    Dask gives the jobs of a lost worker to others, and waits for new workers if all are lost. A job that crashes its
+    workers is played again with its agent isolated, and becomes one failed episode. If the scheduler is lost, the
     run ends; what is done is in its file.
 
     Parameters

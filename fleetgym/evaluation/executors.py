@@ -1,7 +1,7 @@
 """Play jobs in this process, on spawned workers, or on any `Executor`, and yield results as they are ready.
 
-A worker that dies takes its pool along. The jobs that were under way are then played again, one at a time and with
-their agents isolated. So the culprit becomes one failed episode, and the others lose nothing.
+A worker that dies breaks its pool. Its unfinished jobs are then played again, one at a time and with
+their agents isolated. So the agent at fault has one failed episode, and no other job is lost.
 """
 
 from __future__ import annotations

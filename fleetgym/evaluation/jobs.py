@@ -1,4 +1,4 @@
-"""Play one job: the plain loop in which an agent meets its instance and scenario.
+"""Play one job: the loop of an agent on an instance and scenario.
 
 Only `run_job` plays a job, on every machine, so the same job gives the same bytes.
 """

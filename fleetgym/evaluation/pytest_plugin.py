@@ -23,7 +23,7 @@ _PROPERTY = "fleetgym"  # of a report: the episode's lines of the results and ti
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options; without an agent, pytest does what it always does."""
+    """Declare the options; without an agent, pytest works as usual."""
     group = parser.getgroup("fleetgym", "fleetgym: play agents instead of collecting tests")
     group.addoption("--fleetgym-agent", action="append", metavar="AGENT", help="may be given several times")
     group.addoption(

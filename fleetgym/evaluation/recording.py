@@ -77,7 +77,7 @@ class _Work:
 
 
 class Recording:
-    """A run that is under way: what is done, what is to be done, and the file that grows.
+    """A run in progress: finished jobs, jobs to play, and the results file.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Recording:
     path : path-like, optional
         Results file to write.
     resume : bool
-        Go on with that file if it exists.
+        Continue that file if it exists.
 
     Raises
     ------
@@ -176,7 +176,7 @@ class Recording:
         return [job for job in found if job.key[:3] not in noted]
 
     def compare(self, again: EpisodeResult) -> None:
-        """Note whether an episode is the same when it is played again; one that a budget cut short says nothing."""
+        """Record whether an episode repeats when it is played again; episodes cut short by a budget are skipped."""
         first = self.done[again.key]
         if first.budget_spent_at_window is None and again.budget_spent_at_window is None:
             same = (first.actions, first.failure) == (again.actions, again.failure)
@@ -188,7 +188,7 @@ class Recording:
                 self._writer.note(check)
 
     def length(self, job: Job | EpisodeResult) -> int:
-        """Return what the time of a job grows with: its decisions, and the options among which each chooses."""
+        """Return a measure of a job's time: its decisions times the options of each."""
         facts = self.header.instances[job.instance]
         return facts.num_windows * len(facts.options)
 

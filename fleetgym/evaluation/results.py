@@ -1,4 +1,4 @@
-"""Write and read results files: strict JSON lines, of which every number is checked.
+"""Write and read results files: strict JSON lines, in which every number is checked.
 
 The first line is a header: format, version, suite, the jobs' number and hash, and of each instance its hash, windows
 and options. Then follows one line per episode: in the order of the jobs once the run has ended, before that in any.
@@ -83,7 +83,7 @@ class Results:
         return len(self.episodes) == self.header.num_jobs
 
     def actions(self, episode: EpisodeResult) -> np.ndarray:
-        """Return what an agent did.
+        """Return the actions of an episode.
 
         Parameters
         ----------
@@ -317,7 +317,7 @@ def _check_sum(parts: float, whole: float, path: str) -> None:
 
 
 def timings_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the timings of a results file lie: ``x.jsonl`` has ``x.timings.jsonl``."""
+    """Return the path of the timings of a results file: ``x.jsonl`` has ``x.timings.jsonl``."""
     name = os.fspath(path).removesuffix(".gz").removesuffix(".jsonl")
     return Path(f"{name}.timings.jsonl")
 
@@ -333,7 +333,7 @@ class _TimingLine:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpeedCheck:
-    """How fast the machine was beside an official run: before its first or after its last episode."""
+    """The machine's speed before the first or after the last episode of an official run."""
 
     moment: str = spec(Choice(("before", "after")))
     drift: float = spec(DRIFT, doc="speed relative to that of the header, minus 1")
@@ -347,7 +347,7 @@ class SpeedCheck:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RepeatCheck:
-    """Whether an agent did the same when an official run played an episode of it a second time."""
+    """Whether an agent repeated its actions when an official run played an episode again."""
 
     agent: str = spec(NAME)
     instance: str = spec(NAME)

@@ -1,4 +1,4 @@
-"""Define what a results file holds: its header, and each episode's actions, costs, failure and timing."""
+"""Define the contents of a results file: its header, and each episode's actions, costs, failure and timing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MESSAGE = Text(r"\A[^\x00-\x1f]{0,300}\Z")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InstanceFacts:
-    """What a results file must know of an instance in order to be checked on its own."""
+    """The facts of an instance that a results file needs to be checked alone."""
 
     content_hash: str = spec(SHA256)
     family: str = spec(NAME)
@@ -134,7 +134,7 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodeResult:
-    """One agent's episode on one stored scenario: what it did and what it cost."""
+    """One agent's episode on one stored scenario: its actions and costs."""
 
     agent: str = spec(NAME)
     instance: str = spec(NAME)
@@ -188,6 +188,6 @@ class EpisodeResult:
 
 
 def stated(value: Any) -> dict[str, Any]:
-    """Return a dataclass as JSON values, without the keys that say nothing: those that are None by default."""
+    """Return a dataclass as JSON values, without keys that are None by default."""
     silent = {field.name for field in dataclasses.fields(value) if field.default is None}
     return {key: part for key, part in to_jsonable(value).items() if part is not None or key not in silent}

@@ -114,7 +114,7 @@ def evaluate(
     """Play every agent on every stored scenario of a suite.
 
     Neither the results nor the bytes of the finished file depend on the number of workers or the executor. A failing
-    agent never stops the run: its episode is flagged, and goes on with the empty fleet.
+    agent never stops the run: its episode is flagged, and continues with the empty fleet.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ Every reference agent in `fleetgym.baselines` is written with `fleetgym`, this p
   `PAYBACK_WINDOWS` and `RISK` are the defaults of the agent `margin`;
 - programs: `LinearProgram`, `Answer`, `ALLOWANCE` and `make_solver` for HiGHS; `relax_window`, `WindowRelaxation` and
   `routing_rows` for the routing of a window as rows of a linear program;
-- instances: `draw_scenario` samples a day, `with_law` tells the law of stored days;
+- instances: `draw_scenario` samples a day, `with_law` returns an instance with the law of its stored days;
 - compiled code: `jit` and `inline` compile a function with Numba into the cache of kernels, `entry` lets large ones be
   compiled beforehand, `borrow` reads arrays from their addresses, and `chance_to_wait` is the queueing formula of the
   environment.

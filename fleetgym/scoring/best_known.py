@@ -63,7 +63,7 @@ class BestKnown:
     )
 
     def checksum(self, name: str, task: str) -> str:
-        """Return what `sha256` must be in the set of this name."""
+        """Return the correct `sha256` in the set of this name."""
         return canonical_hash([name, task, without_sum(self)])
 
 
@@ -114,7 +114,7 @@ def is_same_cost(cost_usd: float, reference_usd: float) -> bool:
 
 
 def best_known_path(suite: str) -> Path:
-    """Return where the best-known values of a suite such as ``fleet-v0`` or ``fleet-v0/dev`` lie."""
+    """Return the path of the best-known values of a suite such as ``fleet-v0`` or ``fleet-v0/dev``."""
     return folder_of(suite) / suite.partition("/")[0] / "best_known.json"
 
 
@@ -206,14 +206,14 @@ class _ActionFile:
 
 
 def actions_folder() -> Path | None:
-    """Return where the checkout keeps the actions of best-known values; None in an installed package."""
+    """Return the checkout's folder of best-known actions; None in an installed package."""
     root = checkout()
     folder = None if root is None else root / "leaderboard" / "best_known"
     return folder if folder is not None and folder.is_dir() else None
 
 
 def actions_path(folder: str | os.PathLike[str], instance: str, scenario: int) -> Path:
-    """Return where the actions of a task lie below a folder."""
+    """Return the path of a task's actions below a folder."""
     return Path(folder) / f"{instance}.{scenario}.json.gz"
 
 
@@ -296,7 +296,7 @@ def offer(
     Parameters
     ----------
     known : BestKnown or None
-        What holds so far.
+        The present value.
     instance, scenario
         The task.
     actions : ndarray of int, shape (windows, slots)

@@ -1,4 +1,4 @@
-"""Compare agents on a suite: play them, and score them beside reference rows that are no agents."""
+"""Compare agents on a suite: play them, and score them beside reference rows."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def compare_jobs(
 
 
 def best_known_of(jobs: Sequence[Job], given: BestKnownSet | None = None) -> BestKnownSet:
-    """Return the best-known costs of a run's tasks: what lacks one is found before hours are spent on playing.
+    """Return the best-known costs of a run's tasks, so that a missing one is found before the run.
 
     Parameters
     ----------
     jobs : sequence of Job
         See `make_jobs`.
     given : BestKnownSet, optional
-        Where they are; by default in the sets that come with the suites.
+        By default the sets of the suites.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def clairvoyant_actions(instance: str, scenario: int, proven: bool) -> np.ndarra
 
     Of a toy, whose optimum is proven, they are the dynamic program's. Elsewhere they are the stored actions of
     the best-known cost: found with the whole future in sight, not proven optimal, and therefore an upper bound on what
-    clairvoyance can reach. They lie outside the package; None where they are not at hand.
+    clairvoyance can reach. They are outside the package; None where they are not available.
     """
     if proven and load_instance(instance).family == "toy":
         return optimal_actions(instance, scenario)

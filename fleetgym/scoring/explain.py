@@ -87,7 +87,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """How much of the difference one term, family, or kind of window makes."""
+    """The part of the difference due to one term, family, or kind of window."""
 
     name: str
     points: float  # of the difference in percent
@@ -97,7 +97,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Why one agent costs more than another, or less."""
+    """The reasons why one agent costs more than another, or less."""
 
     agent: str
     against: str

@@ -199,7 +199,7 @@ def _cells(row: ScoreRow, families: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """What the costs of a run's tasks are compared with."""
+    """The reference costs of a run's tasks."""
 
     name: str  # of the best-known set, or best-in-run
     value_usd: Mapping[Task, float]
@@ -209,7 +209,7 @@ class Reference:
 def reference_of(
     results: Results, relative_to: str = "best-known", best_known: BestKnownSet | None = None
 ) -> Reference:
-    """Return what a run is compared with.
+    """Return the reference of a run.
 
     Parameters
     ----------

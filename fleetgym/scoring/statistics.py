@@ -83,7 +83,7 @@ class FamilyMean:
     ----------
     mean : float
     error : float, optional
-        Standard error of the mean; None where a family has a single instance, whose spread nobody can tell.
+        Standard error of the mean; None where a family has a single instance, whose spread is unknown.
     freedom : float
         Degrees of freedom of the error.
 
@@ -125,16 +125,16 @@ class FamilyMean:
         return FamilyMean(mean, *_combined(parts))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
-        """Return Student's interval of the mean; None where the spread cannot be told."""
+        """Return Student's interval of the mean; None where the spread is unknown."""
         if self.error is None:
             return None
         reach = self.error and self.error * float(stdtrit(self.freedom, (1.0 + level) / 2.0))
         return self.mean - reach, self.mean + reach
 
     def p_value(self) -> float:
-        """Return how likely a mean this far from zero is by chance: Student's test, two-sided.
+        """Return the p-value of a mean of zero: Student's test, two-sided.
 
-        One where the spread cannot be told: nothing is known then against chance.
+        One where the spread is unknown.
         """
         if self.error is None or self.mean == 0.0:
             return 1.0
@@ -152,7 +152,7 @@ def _combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values (Holm 1979): the chance of even one false finding among all is kept.
+    """Return Holm's adjusted p-values (Holm 1979), which control the family-wise error rate.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def tie_groups(rows: Sequence[Mapping[Cluster, float]]) -> list[int]:
-    """Return the rank of every row: rows that cannot be told from the best of their group share its rank.
+    """Return the rank of every row: rows that do not differ significantly from the best of their group share its rank.
 
     Rows are compared in pairs, instance by instance: what makes a day expensive for all of them cancels.
 
@@ -300,7 +300,7 @@ def profile(ratios: Sequence[float]) -> list[tuple[float, float]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
-    """A mean over replications, and how far the truth may be from it at the stated confidence."""
+    """A mean over replications, and the half width of its interval at the stated confidence."""
 
     mean: np.ndarray
     half_width: np.ndarray  # infinite from a single replication

@@ -1,4 +1,4 @@
-"""Load how much more every agent pays than one that knows the day, by family.
+"""Load the part of each family's gap that no agent can close.
 
 ``python -m tools.bound_agents --page`` writes ``fleetgym/data/unknown.csv`` from drawn days of dev instances of size s.
 The page `docs/bounds.md` has theorem and figures.

@@ -9,7 +9,7 @@ from fleetgym.model.instance import Instance
 
 
 class ConstantAvailability:
-    """Nothing changes: what was seen last stays."""
+    """Predict that the GPUs seen last stay available."""
 
     def __init__(self, instance: Instance):
         self.available = np.array([pool.cap_gpus for pool in instance.pools], dtype=np.int64)
@@ -25,10 +25,10 @@ class ConstantAvailability:
 
 
 class DropsBelief:
-    """What is known of ``drops`` from the GPUs that were available.
+    """Track ``drops`` from the GPUs that were available.
 
-    A drop under way lasts as the rest of a lognormal time of which so much has passed. New drops come as in the
-    process, alike in pools that drop together. Few paths seldom hold a drop, so a third of them do, with less weight.
+    A current drop lasts for the rest of a lognormal time, given its age. New drops begin as in the process, alike in
+    pools that drop together. A few paths would rarely contain a drop, so a third of them do, with less weight.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Paths(NamedTuple):
     price : ndarray, shape (P, W, G)
         Factors on list prices.
     weight : ndarray, shape (P,)
-        How likely the paths are, in all one.
+        Probabilities of the paths; they sum to one.
     """
 
     workload: np.ndarray
@@ -43,9 +43,9 @@ class Paths(NamedTuple):
 
 
 class Belief:
-    """Sample what may come, given what was seen.
+    """Sample the coming windows, given the past ones.
 
-    It knows what the instance says in public: the kinds of its processes, their parameters, and the history.
+    It uses public information only: the kinds of the instance's processes, their parameters, and the history.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ class Belief:
         self._price = np.ones(instance.num_pools)
 
     def update(self, window: int, conditions: Conditions) -> None:
-        """Take in what a window brought.
+        """Record an observed window.
 
         Parameters
         ----------
         window : int
-            The one after that seen last.
+            The window after the last recorded one.
         conditions : Conditions
             As `View.conditions` shows them.
 
@@ -103,7 +103,7 @@ class Belief:
         self._price = np.array(conditions.price_factor)
 
     def sample(self, paths: int, windows: int, rng: np.random.Generator) -> Paths:
-        """Return paths of the windows that follow what was seen.
+        """Return sampled paths of the coming windows.
 
         Paths come in pairs with opposite random numbers, and are spread evenly over what may be now, so a few of them
         have about the mean of many. Generators in the same state give paths that change little between windows.

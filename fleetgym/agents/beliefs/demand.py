@@ -14,7 +14,7 @@ _LEAST = 0.05  # of the nominal rate: what regressions take for it where there i
 
 
 class ProcessBelief:
-    """What is known of a process of `LEVEL_KINDS`, or of the random walk ``grw``, from the counts of an episode.
+    """Track a process of `LEVEL_KINDS`, or the random walk ``grw``, from the counts of an episode.
 
     Given the jumps of a workload, its log level is a linear Gaussian process seen through noise, for which the Kalman
     filter is exact, if the logarithm of a count is taken as normal. So particles hold jumps only (Doucet, de Freitas,
@@ -89,7 +89,7 @@ class ProcessBelief:
         self._resample()
 
     def _advance(self) -> None:
-        """Let one window pass in every particle."""
+        """Advance every particle by one window."""
         self.mean *= self.phi[:, None]
         self.variance = self.phi**2 * self.variance + self.shock_sd**2
         if not np.any(self.onset > 0):
@@ -310,7 +310,7 @@ class HistoryBelief:
 
 
 def demand_belief(instance: Instance) -> ProcessBelief | HistoryBelief:
-    """Return what fits an instance's kind of demand: a filter if its parameters are public, else a regression."""
+    """Return the belief for an instance's kind of demand: a filter if its parameters are public, else a regression."""
     if instance.dynamics.demand.kind in (*LEVEL_KINDS, "grw"):
         return ProcessBelief(instance)
     return HistoryBelief(instance)

@@ -10,7 +10,7 @@ from fleetgym.model.instance import Instance
 
 
 class LengthsBelief:
-    """What is known of token lengths: ``drift`` is a mean-reverting log scale that is seen; or they are ``constant``.
+    """Track token lengths: ``drift``, an observed mean-reverting log scale, or ``constant``.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Wrap `FleetAlloc-v0` for learners: margins as actions, features as observations, rewards near one.
 
-`for_learning` is what most learners want, for one environment or a batch. It follows Gymnasium's rules, so it composes
+`for_learning` suits most learners, for one environment or a batch. It follows Gymnasium's rules, so it composes
 with Gymnasium's own wrappers. Its constants come from the instance and not from running statistics. So the same window
-looks the same in training and in an evaluation, and nothing but the weights has to be stored with a policy.
+looks the same in training and in an evaluation, and only the weights have to be stored with a policy.
 
-To learn from the environment's own actions and observations, take Gymnasium's wrappers:
+To learn from the environment's own actions and observations, use Gymnasium's wrappers:
 
 Examples
 --------

@@ -1,4 +1,4 @@
-"""Count what the days of parallel episodes have come to so far, and whose requests a window has missed."""
+"""Sum up the days of parallel episodes so far: costs, SLO violations, and the cost of these by workload."""
 
 from __future__ import annotations
 

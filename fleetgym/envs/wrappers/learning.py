@@ -181,7 +181,7 @@ class _Rule:
         self._margins.look(*self._batch.blocks, rows)
 
     def play(self, rows: np.ndarray) -> np.ndarray:
-        """Let a window happen in `rows`; return what it has cost in each, (n,) USD."""
+        """Play a window in `rows`; return its cost in each, (n,) USD."""
         actions = self._margins.choose(self._plain)[1][0]
         self._batch.advance(actions, np.where(rows, _PLAY, _REST))
         self._margins.look(*self._batch.blocks, rows)
@@ -243,7 +243,7 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self._observe(blocks, info)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Let one window happen.
+        """Play one window.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         return self._shown, self._told(infos)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Let one window of every episode happen.
+        """Play one window of every episode.
 
         Parameters
         ----------
@@ -493,7 +493,7 @@ def for_learning(
     depends on the order of workloads, slots or pools, so one network that reads workloads can play every instance.
 
     **Rewards** are minus the window's cost, over that of a nominal window. ``reference="margin"`` adds what the agent
-    `margin` pays for the same window of the same day: zero actions get zero rewards.
+    `margin` pays for the same window of the same day, so zero actions get zero rewards.
 
     Parameters
     ----------
@@ -504,17 +504,17 @@ def for_learning(
     reference : {"none", "margin"}
         See above; "margin" plays each day twice.
     mask_in_observation : bool
-        Observations are ``{"action_mask": ..., "observation": ...}``, as some libraries want it.
+        Observations are ``{"action_mask": ..., "observation": ...}``, as some libraries need.
     flat : bool
-        Observations (I * 20,) and actions (I * 2,) have one axis, as RLlib wants it.
+        Observations (I * 20,) and actions (I * 2,) have one axis, as RLlib needs.
 
     Returns
     -------
     LearningEnv or LearningVectorEnv
         The true cost of a window is in ``info["cost"]``. Infos of a batch hold everything, as with ``full_info=True``.
-        Infos also tell of the day so far: ``day_usd``, ``day_miss_share`` (of its requests) and, with a reference,
-        ``day_percent`` (USD above the reference). For credit assignment ``missed_usd`` (I,) says what unserved and late
-        requests of each workload cost in the last window; the rest of the cost is the fleet's and the routing's.
+        Infos also hold the day so far: ``day_usd``, ``day_miss_share`` (of its requests) and, with a reference,
+        ``day_percent`` (USD above the reference). For credit assignment ``missed_usd`` (I,) holds the cost of unserved
+        and late requests of each workload in the last window; the rest of the cost is the fleet's and the routing's.
         ``get_state`` and ``set_state`` keep all of that.
 
     Raises

@@ -1,1 +1,1 @@
-"""Run agents in processes of their own: the agent protocol, the box of official runs, and their CPU budget."""
+"""Run agents in separate processes: the agent protocol, the sandbox of official runs, and their CPU budget."""

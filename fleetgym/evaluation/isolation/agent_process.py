@@ -1,6 +1,6 @@
-"""Run an agent in a process of its own, and ask it for actions by lines of JSON over pipes.
+"""Run an agent in a separate process, and ask it for actions by lines of JSON over pipes.
 
-The parent never unpickles anything that the agent's process wrote. What the agent prints goes to stderr.
+The parent never unpickles output of the agent's process. The agent's prints go to stderr.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST_UNREAD = 4
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What an isolated agent may take before it counts as failed; wall time, so it is generous.
+    """The limits of an isolated agent, beyond which it fails; wall time, so they are generous.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def agent_environment() -> dict[str, str]:
 
 
 class AgentProcess:
-    """An agent that runs in a process of its own; the same calls as `LocalAgent`.
+    """An agent in a separate process, with the interface of `LocalAgent`.
 
     Parameters
     ----------

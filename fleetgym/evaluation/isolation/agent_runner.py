@@ -27,7 +27,7 @@ TRACEBACK = "FLEETGYM_TRACEBACK"
 
 
 class AgentFailure(Exception):
-    """What an agent did wrong: the episode goes on without it.
+    """A failure of an agent; the episode continues without it.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def load_kernels(instance: Instance, agents: Iterable[str] = ()) -> None:
 
 
 class LocalAgent:
-    """An agent in this process, made anew for every episode so that none can remember another.
+    """An agent in this process, created again for every episode so that it cannot remember another.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Build the bubblewrap command that runs a program in a box: listed files alone, and namespaces of its own."""
+"""Build the bubblewrap command that runs a program in a sandbox: listed files only, in separate namespaces."""
 
 from __future__ import annotations
 

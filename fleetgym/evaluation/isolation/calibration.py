@@ -126,7 +126,7 @@ def read_calibration() -> Calibration | None:
 
 
 def calibrate(rounds: int = 5) -> Calibration:
-    """Measure this machine's speed and keep it.
+    """Measure this machine's speed and store it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Give up what an agent does not need before its code runs: its user, rights, keyring, and many system calls.
+"""Drop what an agent does not need before its code runs: its user, rights, keyring, and many system calls.
 
 It uses the standard library alone, since it runs in `init`, where nothing else is loaded.
 """
@@ -75,7 +75,7 @@ class _Comparison(ctypes.Structure):
 
 
 def confine(address_space_bytes: int) -> None:
-    """Give up all that an agent does not need, for good, in this process and in all that it starts.
+    """Drop everything that an agent does not need, permanently, in this process and its children.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Find out by tries from inside the box what an official run keeps its agents from."""
+"""Test from inside the sandbox what an official run keeps its agents from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADDRESS_SPACE_BYTES = 2e9
 def find_facts(agents: Iterable[str] = ()) -> dict[str, str]:
     """Return the header's facts, as found by tries in the box of each agent; reference agents share one.
 
-    What a try reached is named on standard error.
+    Standard error names what a try reached.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Play an agent under the rules of an official run, which stand in the results file's header."""
+"""Play an agent under the rules of an official run, which the results file's header states."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def can_drop_caches() -> bool:
 
 
 def drop_caches() -> None:
-    """Let the kernel forget which files and names it was asked for, by which one episode could tell the next.
+    """Drop the kernel's caches of files and names, through which one episode could signal to the next.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def drop_caches() -> None:
 
 
 class OfficialAgent(AgentProcess):
-    """An agent in a box of its own, for one episode, under the rules of an official run.
+    """An agent in its own sandbox, for one episode, under the rules of an official run.
 
     Parameters
     ----------

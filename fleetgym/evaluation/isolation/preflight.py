@@ -38,7 +38,7 @@ class _NotMade(Exception):
 
 
 def preflight(agents: Iterable[str], most_s: float = 300.0, *, boxed: bool = False) -> None:
-    """Make each agent once: ours in this process, others in one of their own.
+    """Create each agent once: reference agents in this process, others in a separate one.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def preflight(agents: Iterable[str], most_s: float = 300.0, *, boxed: bool = Fal
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What an agent that was trained says of the instances it plays."""
+    """The instances that a trained agent can play."""
 
     misfits: dict[str, str]  # instances that it does not play, and why
     trained_on: tuple[str, ...]  # instances that it was trained on

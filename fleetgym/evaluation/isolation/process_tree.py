@@ -1,4 +1,4 @@
-"""Count what a process and all that it started have used: CPU seconds, memory, processes; Linux only.
+"""Count the CPU seconds, memory and processes of a process and its descendants; Linux only.
 
 A CPU second counts however it was spent: by threads, by children that still run, and by children that ended. Orphans
 count as long as a process of the tree adopts them, as `init` does. Children that nobody waits for count as long as

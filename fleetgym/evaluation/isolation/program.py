@@ -1,4 +1,4 @@
-"""Let a program of any language be an agent: start it by its command line, and ask it by the agent protocol.
+"""Run a program in any language as an agent: start it by its command line, and ask it by the agent protocol.
 
 ``fleetgym.evaluation.isolation.program:Program(command='./my_agent --fast')`` is its name wherever an agent is named.
 """
@@ -28,7 +28,7 @@ from fleetgym.files.errors import FleetgymError
 
 
 class Program:
-    """Pass what the agent sees to a program, as lines of JSON, and return what it answers.
+    """Pass observations to a program as lines of JSON, and return its actions.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ REACHED = {"network": "open", "processes": "shared", "files": "open", "cpu_time"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What an agent could use in an official run, and what it was kept from."""
+    """The budget and the isolation of an official run."""
 
     protocol: str = spec(Choice((PROTOCOL,)))
     time_class: str = spec(Choice(tuple(TIME_CLASSES)))
