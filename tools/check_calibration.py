@@ -529,7 +529,7 @@ def page(points: pd.DataFrame, runs: pd.DataFrame, left_out: pd.DataFrame, folde
         "## What tensor parallelism loses",
         SPREAD_TEXT,
         table(["models", "sets", "a, time per output token", "a, requests per second"], _spread_rows(runs)),
-        "## What is left out",
+        "## Excluded runs",
         LEFT_TEXT.format(runs=len(left_out), sets=left_out.groupby(SET).ngroups),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in sections)
@@ -537,21 +537,19 @@ def page(points: pd.DataFrame, runs: pd.DataFrame, left_out: pd.DataFrame, folde
 
 HEAD = """# Calibration: modelled and measured times
 
-Service times come from a roofline: a sum of the times that the datasheet gives, each times a slow-down. Its
-constants have three versions.
+Service times come from a roofline: a sum of the datasheet's times, each multiplied by a slow-down. Its constants
+have three versions.
 
 - **Version 1** made `fleet-v0`, `fleet-v1` and the seasons drawn from them. Its slow-downs are the same for all
-  GPU types, and were fitted to runs on H100 and H200. Those sets keep their numbers. What is known of them: an
-  H200 or B200 is too slow, an L40S or A100 too fast, relative to an H100; TP over PCIe is too fast by far. They
-  also take a fixed context for all workloads.
-- **Version 2** made `fleet-v2`. Each GPU type has slow-downs of its own, by precision and phase, and
+  GPU types, and were fitted to runs on H100 and H200. Relative to an H100, an H200 or B200 is too slow and an L40S
+  or A100 too fast; TP over PCIe is far too fast. All workloads have one context.
+- **Version 2** made `fleet-v2`. Each GPU type has its own slow-downs, by precision and phase, and
   its own all-reduces at TP 2, 4 and 8 (`fleetgym/data/gpu_rates.csv`). They are fitted to operators that NVIDIA
-  timed (`aiconfigurator-core`, Apache-2.0). What an engine adds was fitted to measured runs of vLLM, SGLang and
+  timed (`aiconfigurator-core`, Apache-2.0). The overhead of engines was fitted to measured runs of vLLM, SGLang and
   TensorRT-LLM.
-- **Version 3** is used by imported traces. It is version 2, but no prompt takes less time alone than in a batch. Alone,
-  all-reduces overlap with computation; how much was fitted on NVLink. Where they take longer than the computation, as
-  over PCIe at TP 4 and 8, version 2 has first tokens up to 1.9 times too early ([the referee](referee.md)). On this
-  page both are equal.
+- **Version 3** is used by imported traces. It is version 2, but no prompt is faster alone than in a batch. Over PCIe at
+  TP 4 and 8, version 2 predicts first tokens up to 1.9 times too early ([the referee](referee.md)). On this page both
+  are equal.
 
 This page is written in half a CPU minute by
 
@@ -559,24 +557,24 @@ This page is written in half a CPU minute by
 
 where FOLDER holds `silicon_e2e.csv` and `helix_layer_ms.csv`, derived from ai-dynamo/aiconfigurator and
 Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out* means: each pair of model and GPU type is predicted by
-constants that the other pairs gave."""
+constants that were fitted to the other pairs."""
 GPU_TEXT = """Modelled over measured operators, medians by GPU type relative to the H100's. A point is a step of 1
 to 128 sequences of 1,024 or 4,096 tokens, or a prompt of 512 to 8,192. *Near*: the share of points within 30 % of
-their GPU's median. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4. Where the
-tables lack something, as 8 bits on an A100, the constants are those that fit all GPU types together. Dense weights
-of 4 bits take the slow-down of 8, since none were measured."""
+their GPU's median. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4. Precisions that the tables
+lack, such as 8 bits on an A100, have the constants that fit all GPU types together. Dense weights of 4 bits have the
+slow-down of 8, since none were measured."""
 ENGINE_TEXT = """Mean absolute error, and in brackets the median of modelled over measured. Version 1 was fitted to
-these very runs. Mixtures stay uncertain: the same model on the same GPU type takes 1.5 to 2 times as long with one
-engine as with another, and a plan does not know its engine. The first token of a mixture also waits for prompts of
+these runs. Mixtures of experts remain uncertain: the same model on the same GPU type takes 1.5 to 2 times as long with
+one engine as with another, and a plan does not know its engine. The first token of a mixture also waits for prompts of
 others."""
 RATE_TEXT = """A plan rests on the highest rate of requests. Over {n} deployments and lengths that were run at
 three or more loads, modelled over measured, held out, is {low:.2f} (p10), {middle:.2f} (median) and {high:.2f}
 (p90)."""
 OTHER_TEXT = """Helix timed all layers of LLaMA-30B and Llama-2-70B at 16 bits on one GPU, with an engine of 2024.
-Its GPU types were not measured by NVIDIA: the nearest one's slow-downs stand in, as for every GPU type that is not
+NVIDIA did not measure its GPU types, so they have the slow-downs of the nearest one, as every GPU type that is not
 in the table above. Plans call these *extrapolated*."""
-SPREAD_TEXT = """How much slower than the model of `fleetgym.hardware.performance.replica`, which [Coral's
-reproduction](reproduce-coral.md) uses, are n GPUs, as n^-a? The slope is taken within runs of one set, lengths and
+SPREAD_TEXT = """n GPUs are slower than the model of `fleetgym.hardware.performance.replica`, which [Coral's
+reproduction](reproduce-coral.md) uses, by n^-a. The slope is fitted within runs of one set, lengths and
 load. The 95 % interval resamples sets. H100 and H200 with NVLink."""
 LEFT_TEXT = """{runs} runs in {sets} sets, of which a run would need more than the GPU's datasheet has: their prompts
 were cached, or their cache has 8 bits. One more set is left out: an engine that took 30 ms a step at any load."""

@@ -12,7 +12,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommand's options."""
     add_number(parser, "--rounds", ROUNDS, 5, "repetitions of the workload, 1 to 1000")
     parser.add_argument(
-        "--show", action="store_true", help="show what is kept and how far the machine is from it now"
+        "--show",
+        action="store_true",
+        help="show the stored speed, and the machine's present difference from it",
     )
 
 

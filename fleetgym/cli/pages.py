@@ -23,7 +23,9 @@ def add(verb: AddVerb) -> None:
         "  fleetgym leaderboard --freeze fleet-v0",
     )
     p.add_argument("board", nargs="?", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
-    p.add_argument("--out", metavar="FOLDER", help="folder of the site (default: site in the leaderboard's folder)")
+    p.add_argument(
+        "--out", metavar="FOLDER", help="folder of the site (default: site in the leaderboard's folder)"
+    )
     p.add_argument(
         "--release", metavar="BKS", help="best-known set to score against (default: the newest frozen one)"
     )

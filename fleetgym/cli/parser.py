@@ -196,8 +196,8 @@ def _add_planning(verb: options.AddVerb) -> None:
         "--why-not",
         type=names,
         metavar="H200,L40S",
-        help="beside the plan, the cheapest plan with each of these GPU types or pools alone, and what is in its way; "
-        "each-gpu: of every type",
+        help="beside the plan, the cheapest plan with each of these GPU types or pools alone, and why the plan "
+        "does not use them; each-gpu: of every type",
     )
     p.add_argument(
         "--beside",
@@ -237,7 +237,7 @@ def _add_playing(verb: options.AddVerb) -> None:
     )
     p = verb(
         "simulate",
-        "simulate one window of an agent's episode, request by request, against the closed form",
+        "simulate one window of an agent's episode, request by request, and compare with the formula",
         "  fleetgym simulate fleet-v0/dev/ou-s-001 --agent agh --window 96\n"
         "  fleetgym simulate fleet-v0/dev/drop-m-001 --agent agh-rolling --law pareto --plot misses.png\n"
         "  fleetgym simulate day.json --plan plan.json\n"

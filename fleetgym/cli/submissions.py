@@ -33,31 +33,33 @@ def _add_submit(verb: AddVerb) -> None:
         "  fleetgym submit mine.jsonl --out 2026-12-01-mine --division open --time-class online --code my_agent.py",
     )
     p.add_argument("results", help="results file of a complete run")
-    p.add_argument("--out", required=True, metavar="FOLDER", help="to make; it names the submission")
+    p.add_argument(
+        "--out", required=True, metavar="FOLDER", help="folder to create; its name is the submission's id"
+    )
     p.add_argument("--agent", help="which agent of the run (default: the only one)")
     p.add_argument("--suite", help="suite whose tasks the run contains (default: the run's)")
     p.add_argument(
-        "--division", choices=("closed", "open", "one-shot"), default="open", help="(default: open)"
+        "--division", choices=("closed", "open", "one-shot"), default="open", help="division (default: open)"
     )
     p.add_argument(
         "--time-class",
         choices=("reflex", "online", "offline"),
-        help="(default: that of the official run; online if it was none)",
+        help="time class (default: that of the official run, else online)",
     )
     p.add_argument(
         "--code",
         metavar="FOLDER",
-        help="with the agent's code and nothing else: its checksum is declared; of a file.py, what the agent "
-        "consists of is copied to OUT-code",
+        help="folder of the agent's code only; its checksum is declared. For a file.py, the agent's files are "
+        "copied to OUT-code",
     )
     p.add_argument(
-        "--variant", choices=("", "as published", "tuned"), default="", help="whether a published method has its published or tuned settings"
+        "--variant", choices=("", "as published", "tuned"), default="", help="settings of a published method"
     )
     p.add_argument("--date", default=f"{datetime.date.today():%Y-%m-%d}", help="YYYY-MM-DD (default: today)")
     for name, text in (
-        ("name", "to show (default: the agent's)"),
-        ("authors", "to show"),
-        ("contact", "to show: a page or an address; leave out what is private"),
+        ("name", "display name (default: the agent's)"),
+        ("authors", "displayed authors"),
+        ("contact", "displayed contact: a page or an address"),
         ("description", "one or two sentences"),
         ("code-url", "https://..., where the code is"),
     ):
@@ -106,7 +108,7 @@ def _add_season(verb: AddVerb) -> None:
     draw.add_argument("--seed-file", metavar="FILE", help="the private seed (default: the revealed one)")
     draw.add_argument("--out", required=True, metavar="FOLDER")
     end = actions.add_parser(
-        "end", help="publish what lets anybody check a season: seed, actions, best-known costs"
+        "end", help="publish a season's seed, actions and best-known costs, so that anybody can check it"
     )
     end.add_argument("season", help="name, as in seasons.toml")
     end.add_argument("--seed-file", metavar="FILE", required=True, help="the private seed")
@@ -139,7 +141,7 @@ def _add_rerun(verb: AddVerb) -> None:
     p.add_argument(
         "--code",
         metavar="FOLDER",
-        help="the agent's code, read and found harmless; checked against the declaration",
+        help="the agent's code, after review; its checksum must equal the declared one",
     )
     p.add_argument(
         "--unofficial",

@@ -49,7 +49,9 @@ def add(verb: AddVerb) -> None:
     )
     p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
     add_own_files(p)
-    p.add_argument("--region", help="of the prices (default: all of --prices; us-east-1 of the catalogue)")
+    p.add_argument(
+        "--region", help="region of the prices (default: all of --prices; us-east-1 of the catalogue)"
+    )
     p.add_argument(
         "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
     )
@@ -57,9 +59,13 @@ def add(verb: AddVerb) -> None:
         "--by",
         choices=("auto", "label", "length", "one"),
         default="auto",
-        help="what makes a workload (auto: the label column if there is one, else length)",
+        help="how requests are grouped into workloads (auto: the label column if there is one, else length)",
     )
-    p.add_argument("--buckets", type=of(q.BUCKETS), help="of length, equally many requests each (default: 3)")
+    p.add_argument(
+        "--buckets",
+        type=of(q.BUCKETS),
+        help="number of length buckets with equal numbers of requests (default: 3)",
+    )
     p.add_argument(
         "--edges", type=numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
     )
@@ -79,34 +85,34 @@ def add(verb: AddVerb) -> None:
         help="how a trace shorter than a day becomes one (default: model)",
     )
     add_number(p, "--scenarios", q.DAYS, 2, "days to draw and store", metavar="N")
-    add_seed(p, "of what is drawn")
+    add_seed(p, "random seed for sampled days")
     p.add_argument(
         "--columns", metavar="time=NAME,..", help="which columns hold time, input, output, label, model"
     )
-    p.add_argument("--time-format", metavar="FORMAT", help="of dates, such as %%d/%%m/%%Y %%H:%%M:%%S")
-    p.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="of times that are numbers")
-    p.add_argument("--from", dest="since", metavar="TIME", help="leave out what arrives before")
-    p.add_argument("--to", dest="until", metavar="TIME", help="leave out what arrives from then on")
+    p.add_argument("--time-format", metavar="FORMAT", help="format of dates, such as %%d/%%m/%%Y %%H:%%M:%%S")
+    p.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="unit of times that are numbers")
+    p.add_argument("--from", dest="since", metavar="TIME", help="exclude requests that arrive before")
+    p.add_argument("--to", dest="until", metavar="TIME", help="exclude requests that arrive from then on")
     p.add_argument("--last", metavar="7d", help="take the last part of the trace only")
     p.add_argument(
         "--context",
         type=of(q.CONTEXT),
         metavar="TOKENS",
-        help="of the longest request that is served (default: what any candidate holds)",
+        help="tokens of the longest request that is served (default: the largest context of a candidate)",
     )
     add_number(
         p,
         "--leave-out-at-most",
         q.SHARE,
         0.05,
-        "of all tokens, by requests that no candidate's context holds",
+        "limit on the share of tokens in requests longer than every candidate's context",
         metavar="SHARE",
     )
     p.add_argument(
         "--prefix-hit",
         type=of(q.SHARE),
         metavar="SHARE",
-        help="of every prompt that a prefix cache holds (default: what the trace says, else 0)",
+        help="share of every prompt that a prefix cache holds (default: that of the trace, else 0)",
     )
     p.add_argument(
         "--prefix-cache",
@@ -122,7 +128,7 @@ def add(verb: AddVerb) -> None:
         "--skip-bad-rows",
         type=share,
         metavar="1%",
-        help="leave out rows that cannot be read, up to this share of all (default: the first is an error)",
+        help="exclude rows that cannot be read, up to this share of all (default: the first is an error)",
     )
     p.add_argument(
         "--unpack-limit",

@@ -89,6 +89,7 @@ FORMULAS = (
     "docs/index.md",
     "docs/inputs.md",
     "docs/api.md",
+    "docs/environments.md",
 )
 #: Blocks of text that are files, by their first lines.
 FILES = {
