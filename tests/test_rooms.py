@@ -42,11 +42,11 @@ PUBLIC = ("fleetgym", "fleetgym.planning", "fleetgym.learning", "fleetgym.cli")
 #: What a module may do. A new verb joins the list.
 VERBS = frozenset(
     """
-    Adapt Admit Align Allocate Answer Apply Assemble Assign Average Bind Bound Build Certify Change Charge Check
+    Adapt Add Admit Align Allocate Answer Apply Assemble Assign Average Bind Bound Build Certify Change Charge Check
     Choose Combine Compare Compile Compute Connect Convert Count Create Declare Decorate Define Describe
     Do Draft Draw End Enumerate Evaluate Extend Find Finish Fit Fix Generate Give Handle Hold Implement
     Import Improve Judge Keep Lay Let Limit List Load Locate Make Measure Multiply Parse Pay Place Plan
-    Play Predict Price Propose Prove Publish Raise Read Record Redraw Refuse Regenerate Relax Render Replay
+    Play Predict Price Propose Prove Publish Raise Read Record Redraw Refuse Regenerate Relax Remove Render Replay
     Replicate Report Round Route Run Sample Scale Schedule Score Search Select Serve Set Show Shrink
     Simulate Size Solve Sort Split Start State Store Switch Tell Train Tune Turn Unpack Vary Verify Wrap
     Write

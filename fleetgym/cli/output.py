@@ -1,4 +1,4 @@
-"""Print answers as text or JSON, and notes on stderr."""
+"""Write answers as text or JSON, and notes on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Save the states of episodes, and draw other futures for them, for tree search."""
+"""Store the states of episodes, and draw other futures for them, for tree search."""
 
 from __future__ import annotations
 

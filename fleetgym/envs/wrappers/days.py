@@ -1,4 +1,4 @@
-"""Sum up the days of parallel episodes so far: costs, SLO violations, and the cost of these by workload."""
+"""Add up the days of parallel episodes so far: costs, SLO violations, and the cost of these by workload."""
 
 from __future__ import annotations
 

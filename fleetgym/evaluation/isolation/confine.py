@@ -1,4 +1,4 @@
-"""Drop what an agent does not need before its code runs: its user, rights, keyring, and many system calls.
+"""Remove what an agent does not need before its code runs: its user, rights, keyring, and many system calls.
 
 It uses the standard library alone, since it runs in `init`, where nothing else is loaded.
 """

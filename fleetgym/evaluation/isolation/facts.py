@@ -1,4 +1,4 @@
-"""Test from inside the sandbox what an official run keeps its agents from."""
+"""Verify from inside the sandbox what an official run keeps its agents from."""
 
 from __future__ import annotations
 
