@@ -38,7 +38,7 @@ PAGES = {
     "inference_fleet_sim": "reproduce-fleet-sim.md",
 }
 #: The verdicts on a claim; a reason may follow after a colon.
-HOLDS, PART, FAILS, OPEN = "holds", "in part", "does not hold", "cannot be told"
+HOLDS, PART, FAILS, OPEN = "holds", "in part", "does not hold", "undecided"
 
 Cells = Mapping[str, Any]
 

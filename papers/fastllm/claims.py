@@ -262,8 +262,8 @@ def _immune(m: Estimates) -> Claim:
         for r in ("frozen", "deployed")
     ]
     evidence = (
-        f"GH proposes {proposed[0].text()} different fleets a day at σ = .01 and {proposed[1].text()} at .05; GH-5min "
-        f"against GH-24h at .05: frozen {found[0].percent()}, deployed {found[1].percent()}"
+        f"GH proposes {proposed[0].text()} different fleets a day at σ = 0.01 and {proposed[1].text()} at 0.05; "
+        f"GH-5min against GH-24h at 0.05: frozen {found[0].percent()}, deployed {found[1].percent()}"
     )
     return Claim(
         "4.3", "GH-5min is GH-24h: re-solving GH changes nothing", evidence, _word(proposed[1].high < 1.01)
@@ -277,12 +277,12 @@ def _volatile(m: Estimates) -> Claim:
         for s in (0.04, 0.05)
     }
     evidence = "; ".join(
-        f"{r} {found[0.04, r].percent()} at σ = .04, {found[0.05, r].percent()} at .05"
+        f"{r} {found[0.04, r].percent()} at σ = 0.04, {found[0.05, r].percent()} at 0.05"
         for r in ("frozen", "deployed")
     )
     return Claim(
         "4.3, Table 4",
-        "At σ >= .04 AGH-5min saves 16-17 % over AGH-24h",
+        "At σ >= 0.04 AGH-5min saves 16-17 % over AGH-24h",
         evidence,
         _sized([*found.values()], -16.0),
     )
@@ -297,12 +297,12 @@ def _against_static(m: Estimates) -> Claim:
         for r in ("frozen", "deployed")
     }
     evidence = "; ".join(
-        f"{r}: {e[0].percent()} at σ = .01, {e[1].percent()} at .05" for r, e in found.items()
+        f"{r}: {e[0].percent()} at σ = 0.01, {e[1].percent()} at 0.05" for r, e in found.items()
     )
     holds = all(e[0].low > 0.0 and _lower(e[1]) for e in found.values())
     return Claim(
         "abstract, Table 4",
-        "AGH-5min costs 9 % more than static DM at σ = .01 and 48 % less at .05",
+        "AGH-5min costs 9 % more than static DM at σ = 0.01 and 48 % less at 0.05",
         evidence,
         _word(holds),
     )
@@ -325,7 +325,7 @@ def _static(m: Estimates) -> Claim:
         )
         for r in ("frozen", "deployed")
     }
-    evidence = "cost at σ = .05 against .01: " + "; ".join(
+    evidence = "cost at σ = 0.05 against 0.01: " + "; ".join(
         f"{r} DM-24h {growth[r].percent()}, AGH-24h {agh[r].percent()}" for r in growth
     )
     worse = {r: growth[r].mean > agh[r].mean for r in growth}
@@ -343,7 +343,7 @@ def _rolling_exact(m: Estimates) -> Claim:
         for r in ("frozen", "deployed")
         for s in (0.01, 0.03, 0.05)
     }
-    evidence = "DM re-solved hourly against AGH-5min at σ = .01, .03, .05: " + "; ".join(
+    evidence = "DM re-solved hourly against AGH-5min at σ = 0.01, 0.03, 0.05: " + "; ".join(
         f"{r} {', '.join(e.percent() for (_, routes), e in found.items() if routes == r)}"
         for r in ("frozen", "deployed")
     )

@@ -9,7 +9,7 @@ import pytest
 from fleetgym.files.errors import FleetgymError
 from fleetgym.papers import harness
 
-WORDS = ("holds", "in part", "does not hold", "cannot be told")
+WORDS = ("holds", "in part", "does not hold", "undecided")
 
 
 @pytest.mark.parametrize("paper", harness.PAGES)

@@ -18,7 +18,7 @@ from fleetgym.papers.fastllm.measurements import full, small
 #: The verdicts of the committed page, in its order.
 VERDICTS = (
     "holds|in part|in part|does not hold|in part|in part|in part|in part|holds|does not hold|in part|does not hold|"
-    "does not hold|holds|holds|holds|in part|holds|cannot be told"
+    "does not hold|holds|holds|holds|in part|holds|undecided"
 )
 
 
@@ -36,7 +36,7 @@ def test_a_small_run_from_end_to_end(quick_run):
     """One command writes estimates and page; two instances are not enough for a verdict."""
     page = (quick_run / "reproduce-fastllm.md").read_text(encoding="utf-8")
     assert "nan" not in page
-    assert page.count("**cannot be told: ") > 10
+    assert page.count("**undecided: ") > 10
     found, kept = (read(harness.committed("fastllm", docs)) for docs in (quick_run, harness.DOCS))
     assert len(found) > 1000
     wanted = {name for name in kept if name.startswith("stress /") and name.endswith("; mean")}
