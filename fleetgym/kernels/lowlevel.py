@@ -18,7 +18,6 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,9 +33,6 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import lower_builtin, lower_cast, models, register_model, type_callable
 
 __all__ = ["Listener", "register"]
-
-if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-    raise OSError("NUMBA_DISABLE_JIT is set, and fleetgym's kernels run compiled only: unset it")
 
 #: Lets kernels call what a function emits; mypy would take its first argument for that of the call.
 intrinsic: Any = numba.extending.intrinsic

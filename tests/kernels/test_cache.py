@@ -255,27 +255,25 @@ def test_a_folder_in_somebody_elses_is_not_used(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "ours" / "kernels").stat().st_mode) == 0o700
 
 
-def test_without_a_compiler_one_line_says_so() -> None:
-    """Numba's switch turns kernels into plain functions, which they are not."""
-    command = [
-        sys.executable,
-        "-m",
-        "fleetgym",
-        "run",
-        "fleet-v0/toy/two-pools",
-        "--agent",
-        "hold",
-        "--scenario",
-        "0",
-    ]
-    done = subprocess.run(
-        command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True
-    )
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("NUMBA_DISABLE_JIT", "1", "kernels run compiled only: unset it"),  # kernels would be plain functions
+        ("NUMBA_NUM_THREADS", "0", "Number of threads specified must be > 0."),
+        ("NUMBA_NUM_THREADS", "abc", "its associated value 'abc' could not be parsed."),
+        ("NUMBA_OPT", "9", "its associated value '9' could not be parsed."),
+    ],
+)
+@pytest.mark.parametrize("words", ["run fleet-v0/toy/two-pools --agent hold --scenario 0", "calibrate"])
+def test_settings_that_numba_refuses_are_one_line(name: str, value: str, said: str, words: str) -> None:
+    """It names the variable."""
+    command = [sys.executable, "-m", "fleetgym", *words.split()]
+    done = subprocess.run(command, env={**os.environ, name: value}, capture_output=True, text=True)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == "fleetgym: NUMBA_DISABLE_JIT is set, and fleetgym's kernels run compiled only: unset it\n"
-    )
+    assert name in done.stderr
+    assert done.stderr.startswith("fleetgym: ")
+    assert done.stderr.endswith(f"{said}\n")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_full_folder_is_no_obstacle(small: Path) -> None:

@@ -139,6 +139,7 @@ def calibrate(rounds: int = 5) -> Calibration:
     """
     import numpy as np
 
+    path = calibration_path()
     parts = measure(rounds)
     speeds = [part.speed() for part in parts]
     middle = Parts(**{name: statistics.median(getattr(p, name) for p in parts) for name in _REFERENCE_S})
@@ -155,7 +156,7 @@ def calibrate(rounds: int = 5) -> Calibration:
         cpu_s=middle,
         speed=middle.speed(),
     )
-    write_json(calibration_path(), to_jsonable(found))
+    write_json(path, to_jsonable(found))
     return found
 
 
