@@ -13,10 +13,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import official_agents
 import plain_agents
@@ -28,6 +30,7 @@ from submissions import RULES
 import fleetgym
 from fleetgym.evaluation import jobs, run
 from fleetgym.evaluation.isolation import official, sandbox
+from fleetgym.evaluation.isolation.agent_process import AgentProcess, Limits
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure
 from fleetgym.evaluation.isolation.calibration import machine_name
 from fleetgym.evaluation.isolation.process_tree import ProcessTree
@@ -429,6 +432,27 @@ def test_the_wire_carries_the_past_only(monkeypatch: pytest.MonkeyPatch) -> None
         if window:
             told = json.loads(sent[1 + window])["info"]["rate_rps"]["array"]
             assert told == rates[window - 1].tolist()
+
+
+def test_ctrl_c_leaves_no_lock_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own queues would, if it comes as they take it; closing the agent would then wait for ever."""
+    agent = AgentProcess("hold", Limits())
+    env = gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools")
+    observation, info = env.reset(options={"scenario": 0})
+    instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    try:
+        agent.reset(instance, info, 0)
+
+        def interrupted(condition: threading.Condition) -> None:
+            if threading.current_thread() is threading.main_thread():
+                raise AssertionError("Ctrl-C here would leave the lock held")
+            enter(condition)
+
+        enter = threading.Condition.__enter__
+        monkeypatch.setattr(threading.Condition, "__enter__", interrupted)
+        assert agent.act(observation, info)[0]
+    finally:
+        agent.close()
 
 
 def _numbers(text: str) -> set[float]:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +43,7 @@ _START = (
 )
 #: Lines that the parent holds unread; then the agent's process waits, so that it cannot fill the parent's memory.
 _MOST_UNREAD = 4
+_FULL_S = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +136,6 @@ class AgentProcess:
         self._kill(process)
         process.wait()
         self._outbox.put(None)
-        self._let_go()
 
     # -- the process
 
@@ -154,32 +154,30 @@ class AgentProcess:
         )
 
     def _begin(self, process: subprocess.Popen[str]) -> None:
-        """Serve the pipes by threads: a pipe may block on either side, and the parent must never wait for ever."""
+        """Serve the pipes by threads: a pipe may block on either side, and the parent must never wait for ever.
+
+        Ctrl-C inside of a `queue.Queue` may leave its lock held, and whoever closes the agent would wait for it.
+        """
         self._process = process
-        self._inbox: queue.Queue[str | None] = queue.Queue(_MOST_UNREAD)
-        self._outbox: queue.Queue[str | None] = queue.Queue()
-        self._open = threading.Event()
-        self._open.set()
+        self._inbox: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        for work, box in ((self._receive, self._inbox), (_send, self._outbox)):
+            threading.Thread(target=work, args=(process, box), daemon=True).start()
+
+    def _receive(self, process: subprocess.Popen[str], inbox: queue.SimpleQueue[str | None]) -> None:
         assert process.stdout is not None
-        assert process.stdin is not None
-        for work, arguments in (
-            (_receive, (process.stdout, self._inbox, self._open)),
-            (_send, (process.stdin, self._outbox)),
-        ):
-            threading.Thread(target=work, args=arguments, daemon=True).start()
+        with process.stdout as pipe, contextlib.suppress(OSError, ValueError):
+            while self._process is process and (line := pipe.readline(MAX_REPLY_CHARS)):
+                while inbox.qsize() >= _MOST_UNREAD and self._process is process:
+                    time.sleep(_FULL_S)
+                inbox.put(line)
+        inbox.put(None)
 
     def _kill(self, process: subprocess.Popen[str]) -> None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError, AttributeError):
             process.kill()
-
-    def _let_go(self) -> None:
-        """Wake the receiving thread if it waits for room in the inbox."""
-        self._open.clear()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._inbox.get_nowait()
 
     # -- questions and answers
 
@@ -227,17 +225,10 @@ def describe_end(code: int) -> str:
     return f"the agent's process ended with exit code {code}"
 
 
-def _receive(pipe: IO[str], inbox: queue.Queue[str | None], is_open: threading.Event) -> None:
-    with pipe, contextlib.suppress(OSError, ValueError):
-        while is_open.is_set() and (line := pipe.readline(MAX_REPLY_CHARS)):
-            inbox.put(line)
-    with contextlib.suppress(queue.Full):
-        inbox.put(None, timeout=60.0)
-
-
-def _send(pipe: IO[str], outbox: queue.Queue[str | None]) -> None:
+def _send(process: subprocess.Popen[str], outbox: queue.SimpleQueue[str | None]) -> None:
+    assert process.stdin is not None
     try:
-        with pipe:
+        with process.stdin as pipe:
             while (line := outbox.get()) is not None:
                 pipe.write(line)
                 pipe.flush()
