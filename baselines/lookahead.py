@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import Belief, View
+from fleetgym import Belief, Instance, View
 from fleetgym.planning import FleetSizer, PackedConditions, Paths, at_least, whole_at_least
 
 from .descent import shortlist
@@ -42,14 +42,23 @@ GAP, NODES = 0.1, 1
 _TINY = 1e-9  # a gain below this share of the cost is none
 
 
+def fee_windows(instance: Instance) -> int:
+    """Return how many windows have the rent that the start of a replica costs, the median over configurations."""
+    prices = np.array([pool.price_usd_per_gpu_h for pool in instance.pools])
+    rent_usd = prices @ instance.gpu_use * (instance.window_s / 3600.0)
+    fees_usd = np.array([c.startup_usd for c in instance.configurations])
+    costs = rent_usd > 0.0
+    return round(float(np.median(fees_usd[costs] / rent_usd[costs]))) if costs.any() else 0
+
+
 class Lookahead:
     """Search for the fleet that is cheapest to hold over sampled paths.
 
     Parameters
     ----------
     paths, windows : int
-        How many paths, and how far they go: twice the longest start-up, if that is more. A fleet that only
-        begins to serve at the end of a path looks expensive.
+        How many paths, and how far they go, if they need not go further: twice the longest start-up, and after a
+        start-up as many windows as have the rent of its fee. A replica that serves for less looks expensive.
     exchanges : int
         Exchanges of two replicas that are played in a round of the search, at most: those that are estimated best.
     rounds : int
@@ -105,7 +114,8 @@ class Lookahead:
                 self.rivals[c] = np.array([other for other in members if other != c], dtype=np.int64)
         budget = instance.budget
         self.paid_by_day = budget is not None and budget.kind == "pool"
-        self.ahead = max(self.windows, 2 * max(c.startup_windows for c in instance.configurations))
+        longest = max(c.startup_windows for c in instance.configurations)
+        self.ahead = max(self.windows, 2 * longest, longest + fee_windows(instance))
         self.target, self.rent_factor = view.fleet, 1.0
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:

@@ -67,3 +67,14 @@ def test_all_others_have_the_whole_one(instance: str, large: int) -> None:
     agent = Lookahead(large=large)
     agent.reset(View(instance), seed=0)
     assert (agent.most_rounds, agent.most_exchanges, agent.most_moves) == (8, 4, None)
+
+
+@pytest.mark.parametrize(
+    ("instance", "windows"),
+    [("fleet-v1/dev/trace-m-101", 6), ("fleet-v2/dev/ou-v2-s-01", 12), ("fleet-v2/dev/week-s-01", 12)],
+)
+def test_paths_go_as_far_as_a_start_pays(instance: str, windows: int) -> None:
+    """Held for six windows, a replica never looks worth a fee of eleven windows' rent: `week` cost 13 % more."""
+    agent = Lookahead()
+    agent.reset(View(instance), seed=0)
+    assert agent.ahead == windows
