@@ -115,7 +115,14 @@ class WorkloadPolicy(ActorCriticPolicy):
     (6, 2)
     """
 
-    def __init__(self, *arguments: Any, hidden: int = 32, **more: Any):
+    def __init__(
+        self, observation_space: Any, action_space: Any, *arguments: Any, hidden: int = 32, **more: Any
+    ):
+        if not isinstance(action_space, spaces.Box) or len(action_space.shape) != 2:
+            raise FleetgymError(
+                f"WorkloadPolicy sets two margins of each workload, (W, 2); got {action_space}. Use for_learning with "
+                "actions='margins', and without flat"
+            )
         self.hidden = hidden
         own: dict[str, Any] = {
             "features_extractor_class": WorkloadFeatures,
@@ -123,7 +130,7 @@ class WorkloadPolicy(ActorCriticPolicy):
             "share_features_extractor": False,
             "log_std_init": LOG_DEVIATION,
         }
-        super().__init__(*arguments, **(own | more))
+        super().__init__(observation_space, action_space, *arguments, **(own | more))
 
     def _build_mlp_extractor(self) -> None:
         heads: Any = _Heads(self.hidden)

@@ -158,6 +158,16 @@ def test_a_policy_of_workloads_plays_every_instance(tmp_path: Path) -> None:
     env.step(agent.act(*env.reset(options={"scenario": 0})))
 
 
+@pytest.mark.parametrize(("how", "why"), [({"actions": "discrete"}, "two margins"), ({"flat": True}, "flat")])
+def test_a_policy_of_workloads_needs_workloads(how: dict, why: str) -> None:
+    """Other actions and observations of `for_learning` are refused with what to use."""
+    from fleetgym.envs.sb3 import make_envs, recipe
+    from fleetgym.envs.workload_policy import WorkloadPolicy
+
+    with pytest.raises(FleetgymError, match=why):
+        sb3.PPO(env=make_envs(TOY, 2, **how), **recipe(WorkloadPolicy))
+
+
 def test_padding_changes_nothing(tmp_path: Path) -> None:
     """Rows of zeros leave means, values and likelihoods as they are."""
     from fleetgym.envs.sb3 import make_envs, recipe
