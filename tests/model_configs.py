@@ -570,3 +570,18 @@ DOTS_1 = {
     "layer_types": ["full_attention"] * 62,
     "max_position_embeddings": 131072,
 }
+
+
+QWEN25_VL_7B = {
+    "model_type": "qwen2_5_vl",
+    "hidden_size": 3584,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+    "max_position_embeddings": 128000,
+    "use_sliding_window": False,
+    "tie_word_embeddings": False,
+    "vision_config": {"depth": 32},
+}

@@ -244,6 +244,11 @@ def _check_engine_limits(workload: str, old: Slo, new: Slo) -> None:
                 f"{field.partition('_')[0]} of workload {workload!r} says how many requests a replica serves at once, "
                 "which import-trace computes from the lengths of all requests: import the trace again with this --slo"
             )
+    if new.e2e is not None and new.ttft > old.ttft:
+        raise FleetgymError(
+            f"a larger ttft of workload {workload!r} leaves less of its e2e={new.e2e:g} for tokens, so replicas would "
+            "serve fewer requests at once: import the trace again with this --slo"
+        )
 
 
 def _check_reach(workload: str, slo: str, is_kept: bool) -> None:

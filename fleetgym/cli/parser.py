@@ -404,7 +404,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own.error(
             f"unrecognized arguments: {' '.join(left)}{hint or nearest(left[0].partition('=')[0], known)}"
         )
-    for option in ("out", "plot"):
+    for option in ("out", "plot", "files"):
         if str(getattr(arguments, option, None)) == "-":
             told = (
                 "; --json prints what machines read"

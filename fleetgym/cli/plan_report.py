@@ -19,7 +19,7 @@ _MUCH_MISSED = 0.02
 _MANY_LONG = 0.01  # of a workload's prompts
 _CHANCE = 1.645  # standard errors: what one in twenty seeds exceeds
 _WIDTH = 80
-_HOURS_A_MONTH = 24.0 * 365.25 / 12.0
+_HOURS_A_MONTH = 730.0  # as clouds bill
 #: Terms that somebody is paid; the others are penalties, which a plan weighs against them.
 _CASH = ("rental", "startup", "model_storage", "data_storage")
 #: Branch and bound nodes for a window's lower bound.
@@ -179,8 +179,14 @@ def _switch(instance: Instance, running: np.ndarray, fleet: np.ndarray) -> dict[
 
 
 def _busy(window: Snapshot, routing: np.ndarray, fleet: np.ndarray) -> np.ndarray:
-    """Return the load of a fleet's replicas: of compute, memory or slots whichever is highest, (C,)."""
-    routed = window.rate_rps[:, None] * routing
+    """Return the load of a fleet's replicas: of compute, memory or slots whichever is highest, (C,).
+
+    Replicas that differ in their pool alone share their load evenly, which costs as much as any other way.
+    """
+    loads = np.vstack([window.work_tflop, window.kv_gb_s, window.service_s])
+    _, kind = np.unique(loads, axis=1, return_inverse=True)
+    alike = kind.reshape(-1, 1) == kind.reshape(1, -1)
+    routed = window.rate_rps[:, None] * routing @ alike * fleet / np.maximum(alike @ fleet, 1)
     load = [
         (routed * window.work_tflop).sum(axis=0) / np.maximum(window.compute_tflops, 1e-12),
         (routed * window.kv_gb_s).sum(axis=0) / np.maximum(window.kv_capacity_gb, 1e-12),
@@ -367,13 +373,13 @@ def _known_words(instance: Instance) -> list[str]:
     if facts is None or facts.calendar is None:
         return []
     calendar, slos = facts.calendar, facts.slos
-    days = len(calendar.days)
+    days = len(instance.history.rate_rps) // instance.num_windows
     guessed = f"; assumed: {', '.join(calendar.assumed)}" if calendar.assumed else ""
     if calendar.history == "stated":
         text = f"target rates, no trace: {', '.join(calendar.assumed)}"
     elif calendar.history == "measured":
         ends = " to ".join(dict.fromkeys([calendar.days[0], calendar.days[-1]]))
-        seen = f"{days} calendar day{'s' * (days > 1)}, {ends}"
+        seen = f"{days} day{'s' * (days > 1)} of {ends}"
         worth = (
             ""
             if days >= 20
@@ -527,7 +533,9 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
     )
     long = ""
     if when == "all day":
-        long = f": {number(24.0 * rent, 0)} USD a day, {number(_HOURS_A_MONTH * rent, 0)} a month"
+        long = f": {number(24.0 * rent, 0)} USD a day, {number(_HOURS_A_MONTH * rent, 0)} a month (730 h)"
+        if any(pool["held"] and pool["market"] == "spot" for pool in facts["gpus"].values()):
+            long += "; less while spot GPUs are lost"
     text = f"{table}\n" + wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, {when}{long}")
     if details:
         held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
@@ -606,7 +614,7 @@ def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
         gpus = configuration.tensor_parallel * configuration.pipeline_parallel
         engines = max(1, _gpus_each(configuration) // gpus)
         limit = instance.stated.engine_limit(name)
-        why = "" if limit is None else "for tpot and e2e, "
+        why = "" if limit is None else "for its SLOs, "
         most = limit or configuration.max_concurrency // engines
         told = f"{why}at most {most} requests at once (in vLLM --max-num-seqs)"
         found.setdefault(told, []).append(label)
@@ -662,8 +670,9 @@ def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) 
     cash = cash_usd(risk)
     penalties = sum(risk["terms_usd"].values()) - cash
     drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
-    table = f"risk: {what}\n{align([drawn, 'mean', 'P95', 'worst decile'], rows)}"
+    table = f"risk: {what}\n{align([drawn, 'mean', 'P95', 'worst decile, mean'], rows)}"
     table += "\n" + wrap(
-        f"the mean is {number(cash, 2)} in cash and {number(penalties, 2)} of penalties for what is unserved or late"
+        f"the mean is {number(cash, 2)} in cash and {number(penalties, 2)} of penalties for what is unserved or late; "
+        f"its standard error is {number(risk['cost_usd']['standard_error'], 2)}"
     )
     return table + ("\n" + wrap(f"mean by term: {terms or 'nothing'}") if details else "")

@@ -45,11 +45,13 @@ def describe_sweep(
         ],
         prose=True,
     )
-    full = [
-        wrap(f"{name}: {warning.removeprefix('WARNING: ')}")
-        for name, instance, facts in zip(names, instances, rows, strict=True)
-        for warning in warnings_of(instance, facts)
-    ]
+    told_of: dict[str, list[str]] = {}
+    for name, instance, facts in zip(names, instances, rows, strict=True):
+        if over != "beside" or name == CHOSEN:
+            for warning in warnings_of(instance, facts):
+                missed, _, why = " ".join(warning.split()).removeprefix("WARNING: ").partition(" % ")
+                told_of.setdefault(why, []).append(f"{name} {missed} %")
+    full = [wrap(f"{', '.join(missed)} {why}") for why, missed in told_of.items()]
     head = f"{instances[0].id}: plans of {rows[0]['agent']} {why}; {rows[0]['risk']['days']} generated days"
     told = [*(["WARNING", *full] if full else []), wrap(head), text, *map(wrap, notes)]
     if over == "without":
@@ -174,6 +176,5 @@ def beside_words(name: str, chosen: Risk, other: Risk) -> str:
     extra = other.cost_usd - chosen.cost_usd
     mean, error = float(extra.mean()), float(extra.std() / np.sqrt(len(extra)))
     sure = f"+- {number(_SURE * error, 2)} (95 %), on the same {len(extra)} days"
-    if abs(mean) <= _SURE * error:
-        return f"{name}: {number(mean, 2)} USD a day more than the plan, {sure}: no difference that is sure"
-    return f"{name}: {number(abs(mean), 2)} USD a day {'more' if mean > 0 else 'less'} than the plan, {sure}"
+    unsure = ": no difference that is sure" if abs(mean) <= _SURE * error else ""
+    return f"{name}: {number(abs(mean), 2)} USD a day {'more' if mean > 0 else 'less'} than the plan, {sure}{unsure}"

@@ -69,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.price:
         facts["prices"] = arguments.price
         told = ", ".join(f"{name} {usd:g}" for name, usd in arguments.price.items())
-        text = f"with other prices than the instance's, in USD per GPU and hour: {told}\n\n{text}"
+        told = f"with other prices than the instance's, in USD per GPU and hour: {told}"
+        text = f"{textwrap.fill(told, 80)}\n\n{text}"
     if arguments.slo and not arguments.rate:
         facts["slo"] = arguments.slo
         told = (

@@ -59,6 +59,8 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
         "mistral": _Kind(windows="all"),
         "mixtral": _Kind(windows="all", experts="num_local_experts", expert_size="intermediate_size"),
         "qwen2": _Kind(qkv_bias=True, windows="late"),
+        "qwen2_5_vl": _Kind(qkv_bias=True, windows="late"),
+        "qwen2_5_vl_text": _Kind(qkv_bias=True, windows="late"),
         "qwen2_moe": _Kind(qkv_bias=True, windows="late", experts="num_experts"),
         "qwen3": _Kind(head_norms=True, windows="late", defaults={"head_dim": 128}),
         "qwen3_moe": _Kind(

@@ -58,6 +58,32 @@ def test_the_screen_says_what_it_assumes(tmp_path: Path, capsys: pytest.CaptureF
     assert f"{paid[365]:,.0f} in the 365 days" in out or f"{2 * paid[365]:,.0f} in the 365 days" in out
 
 
+def test_history_is_the_days_that_are_planned_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last of the trace's days is stored, so that a plan can be judged on it, and is no history."""
+    trace = write_generic(tmp_path / "days.csv", seed=3, hours=72.0, per_second=0.05)
+    made = import_trace(
+        trace, prices=[Offer(gpu="L40S", usd_per_gpu_h=1.2)], models=["Llama-3.1-8B"], by="one"
+    )
+    assert made.instance.stated is not None
+    assert made.instance.stated.calendar is not None
+    ends = made.instance.stated.calendar.days
+    out = screen(made.instance, tmp_path, capsys)
+    assert f"history: 2 days of {ends[0]} to {ends[-1]}: P95" in out
+    assert "more than 2 days can tell" in out
+
+
+def test_a_day_with_spot_pools_may_cost_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is lost is not paid; the mean's error is told."""
+    for market in ("spot", "on-demand"):
+        out = screen(
+            imported(tmp_path, Offer(gpu="L40S", usd_per_gpu_h=1.2, market=market)), tmp_path, capsys
+        )
+        assert ("a month (730 h); less while spot GPUs are lost" in out) == (market == "spot")
+        assert "its standard error is" in out
+
+
 @pytest.mark.parametrize("saving", [0.05, 0.2])
 def test_hours_are_proposed_if_they_save_much(
     saving: float, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

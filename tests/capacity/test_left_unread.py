@@ -387,3 +387,45 @@ def test_no_error_is_asked_of_a_small_model_that_nobody_asked_for(
     else:
         (w,) = import_trace(table(tmp_path), **small).instance.workloads
         assert w.error_slo == pytest.approx(expected, abs=0.002)
+
+
+def test_tokens_of_a_model_that_their_column_names(tmp_path: Path) -> None:
+    """As in the calls of Weave, whose usage is by model: it is not served by any other."""
+    usage = [
+        {"usage": {"Llama-3.1-70B": {"prompt_tokens": 900, "completion_tokens": 200}}} for _ in range(900)
+    ]
+    rows = [{"started_at": f"2026-11-02T08:{k // 60:02}:{k % 60:02}Z", **row} for k, row in enumerate(usage)]
+    file = tmp_path / "calls.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(FleetgymError, match="has the tokens of 'Llama-3.1-70B', and no column names models"):
+        import_trace(file)
+    made = import_trace(file, columns={"model": "none"}, models=["Llama-3.1-70B"], scenarios=1)
+    assert {c.model for c in made.instance.configurations} == {"Llama-3.1-70B"}
+
+
+def test_spans_of_openinference(tmp_path: Path) -> None:
+    """What the cache had, and what was reasoned, stand in details of their own."""
+    head = "start_time,llm.token_count.prompt,llm.token_count.completion,llm.token_count.total"
+    more = "llm.token_count.prompt_details.cache_read,llm.token_count.completion_details.reasoning"
+    rows = [f"2026-11-02 08:{k // 60:02}:{k % 60:02} UTC,1000,200,1200,600,150" for k in range(900)]
+    (tmp_path / "spans.csv").write_text("\n".join([f"{head},{more}", *rows]))
+    made = import_trace(tmp_path / "spans.csv", scenarios=1, models=["Llama-3.1-8B"])
+    assert made.instance.workloads[0].output_tokens == 200.0
+    assert "60.0% of the prompt tokens are there" in made.instance.provenance["prefix cache"]
+
+
+@pytest.mark.parametrize(("epoch", "per_s"), [(11_644_473_600, 10**7), (62_135_596_800, 10**7)])
+def test_numbers_of_other_epochs_are_no_times(epoch: int, per_s: int, tmp_path: Path) -> None:
+    """FILETIME of Windows and ticks of .NET are not nanoseconds since 1970."""
+    rows = [f"{(1_793_000_000 + epoch + 60 * k) * per_s},1000,200" for k in range(2000)]
+    (tmp_path / "t.csv").write_text("\n".join(["time,input_tokens,output_tokens", *rows]))
+    with pytest.raises(FleetgymError, match="microseconds, fewer than"):
+        import_trace(tmp_path / "t.csv")
+
+
+def test_chunks_of_a_request_are_asked_about(tmp_path: Path) -> None:
+    """An id in each of ten rows."""
+    rows = [f"{k},r{k // 10},1000,20" for k in range(2000)]
+    (tmp_path / "t.csv").write_text("\n".join(["time,request_id,input_tokens,output_tokens", *rows]))
+    with pytest.raises(FleetgymError, match="of its chunks"):
+        import_trace(tmp_path / "t.csv")

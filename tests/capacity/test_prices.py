@@ -262,17 +262,47 @@ def test_instance_types_of_lambda(tmp_path: Path) -> None:
     assert (offer.gpu, offer.gpus_per_node, offer.usd_per_gpu_h) == ("H100", 8, pytest.approx(2.99))
 
 
+@pytest.mark.parametrize(
+    ("column", "entry", "asked"),
+    [
+        ("upfront_usd", "5000", True),
+        ("upfront_usd", "0", False),
+        ("discount_percent", "30", True),
+        ("unit", "month", True),
+        ("unit", "hour", False),
+        ("valid_until", "2026-06-01", True),
+        ("min_gpus", "64", True),
+        ("community", "yes", False),
+        ("minutes_to_start", "3", False),
+    ],
+)
+def test_columns_that_change_the_price_are_asked_about(
+    column: str, entry: str, asked: bool, tmp_path: Path
+) -> None:
+    """Others are named as not used."""
+    path = write(tmp_path, f"gpu,usd_per_gpu_h,{column}\nH100,2.5,{entry}\n")
+    if asked:
+        with pytest.raises(DataError, match=f"the column '{column}' \\({entry}\\) may change what is paid"):
+            read_prices(path)
+    else:
+        assert read_prices(path).notes == (f"prices: these columns are not used: '{column}'",)
+
+
 def test_offers_of_vast(tmp_path: Path) -> None:
-    """Prices of machines; a bid is a spot price; what cannot be rented is told."""
+    """Prices of single machines, added up; a bid is a spot price; what cannot be rented is told."""
     machine = {"gpu_name": "H100 SXM", "num_gpus": 8, "dph_total": 17.6, "geolocation": "Texas, US"}
     offers = [
         {"id": 1, **machine, "min_bid": 8.0, "rentable": True},
         {"id": 2, **machine, "num_gpus": 4, "rentable": False},
         {"id": 3, **machine, "gpu_name": "GTX 1080"},
+        {"id": 4, **machine},
+        {"id": 5, **machine, "dph_total": 20.0},
     ]
     found = read_prices(write(tmp_path, json.dumps({"offers": offers}), "p.json"))
     told = [(o.gpu, o.gpus_per_node, o.market, o.region, round(o.usd_per_gpu_h, 3)) for o in found.offers]
-    assert told == [("H100", 8, "on-demand", "Texas-US", 2.2), ("H100", 8, "spot", "Texas-US", 1.0)]
+    places = (("on-demand", "Texas-US", 2.2), ("spot", "Texas-US", 1.0), ("on-demand", "Texas-US", 2.5))
+    assert told == [("H100", 8, *place) for place in places]
+    assert [o.max_gpus for o in found.offers] == [16, 8, 8]  # each machine can be rented once
     assert any("cannot be rented now" in note for note in found.notes)
     assert any("GTX 1080" in note for note in found.notes)
 

@@ -365,7 +365,7 @@ def test_a_plan_tells_whether_a_percentile_is_kept(
     assert main(["plan", str(tmp_path / "y.json"), "--days", "0", "--json"]) == 0
     (limit, *_) = {int(name.rpartition(":n")[2]) for name in json.loads(capsys.readouterr().out)["fleet"]}
     assert main(["plan", str(tmp_path / "y.json"), "--days", "0"]) == 0
-    assert f"#1: for tpot and e2e, at most {limit} requests at once" in capsys.readouterr().out
+    assert f"#1: for its SLOs, at most {limit} requests at once" in capsys.readouterr().out
     assert main(["plan", str(tmp_path / "x.json"), "--days", "0", "--margin", "-0.9"]) == 0
     out = capsys.readouterr().out
     assert "all: 100.00 % unserved or late, ttft.p95 asks for at most 5 %: BROKEN" in out

@@ -101,6 +101,15 @@ def test_slos_that_are_refused(
     assert expected in told(["plan", str(folder / "day.json"), "--slo", asked], capsys, 2)
 
 
+def test_a_later_first_token_leaves_less_of_e2e(tmp_path: Path) -> None:
+    """Replicas that were sized for an e2e with the old ttft would break it with a larger one."""
+    old = made(tmp_path, "ttft=2,e2e=20")
+    names = [w.id for w in old.workloads]
+    assert promised(old, restated(stated_slos(old), "ttft=1", names)).workloads[0].ttft_slo_s == 1.0
+    with pytest.raises(FleetgymError, match="a larger ttft of workload 'all' leaves less of its e2e=20"):
+        promised(old, restated(stated_slos(old), "ttft=4", names))
+
+
 def test_a_plan_says_its_other_slos(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On top, and among what was assumed."""
     out = told(["plan", str(folder / "day.json"), "--days", "3", "--slo", "ttft.p95=800ms"], capsys)

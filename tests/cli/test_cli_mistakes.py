@@ -163,24 +163,26 @@ MISTAKES = [
 @pytest.mark.parametrize(
     "words",
     [
-        ("import-trace", "trace.csv"),
-        ("plan", TOY),
-        ("evaluate", "hold", "--suite", TOY),
-        ("compare", "hold", "--suite", TOY),
-        ("report", "r.jsonl"),
-        ("generate", "ou", "--size", "s"),
-        ("submit", "r.jsonl", "--agent", "hold"),
-        ("verify", "s"),
-        ("season", "draw", "2026-12", "--seed-file", "s"),
-        ("best-known", "search", TOY),
-        ("leaderboard", "."),
+        ("import-trace", "trace.csv", "--out"),
+        ("plan", TOY, "--out"),
+        ("evaluate", "hold", "--suite", TOY, "--out"),
+        ("compare", "hold", "--suite", TOY, "--out"),
+        ("report", "r.jsonl", "--out"),
+        ("generate", "ou", "--size", "s", "--out"),
+        ("submit", "r.jsonl", "--agent", "hold", "--out"),
+        ("verify", "s", "--out"),
+        ("season", "draw", "2026-12", "--seed-file", "s", "--out"),
+        ("best-known", "search", TOY, "--out"),
+        ("leaderboard", ".", "--out"),
+        ("plan", TOY, "--plot"),
+        ("report", "r.jsonl", "--files"),
     ],
 )
 def test_out_is_no_standard_output(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
     """No file is called -, and no work is begun."""
-    code, out, err = run(*words, "--out", "-")
+    code, out, err = run(*words, "-")
     assert (code, out) == (2, "")
-    assert "--out -: expected a name; nothing is written to standard output" in err
+    assert f"{words[-1]} -: expected a name; nothing is written to standard output" in err
     assert not (tmp_path / "-").exists()
 
 

@@ -33,6 +33,7 @@ from model_configs import (
     QWEN3_30B,
     QWEN3_235B,
     QWEN3_NEXT,
+    QWEN25_VL_7B,
     QWEN35_397B,
     SEED_OSS,
     SMOLLM3,
@@ -75,6 +76,7 @@ CASES = [
     ("Command-A", COMMAND_A, 111.0, 111.0, 64 * 8 * 128 * 4),
     ("Seed-OSS-36B", SEED_OSS, 36.15, 36.15, 64 * 8 * 128 * 4),
     ("SmolLM3-3B", SMOLLM3, 3.08, 3.08, 36 * 4 * 128 * 4),
+    ("Qwen2.5-VL-7B", QWEN25_VL_7B, 7.62, 7.62, 28 * 4 * 128 * 4),  # without the part for images
     ("dots.llm1", DOTS_1, 142.0, 14.0, 62 * 32 * 128 * 4),
 ]
 

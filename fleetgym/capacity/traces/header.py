@@ -89,6 +89,7 @@ COLUMN_NAMES = {
         "prompt_cache_hit_tokens",
         "num_cached_tokens",
         "gen_ai.usage.cache_read.input_tokens",
+        "prompt_details.cache_read",
     ),
     "created": ("cache_creation_input_tokens", "cache_write_input_token_count"),
     "hashes": ("hash_ids",),
@@ -99,8 +100,9 @@ COLUMN_NAMES = {
         "thoughts_token_count",
         "completion_tokens_details.reasoning_tokens",
         "output_tokens_details.reasoning_tokens",
+        "completion_details.reasoning",
     ),
-    "total": ("total_tokens", "total_token_count", "tokens_total"),
+    "total": ("total_tokens", "total_token_count", "tokens_total", "llm.token_count.total"),
     "answered": (
         "cache_hit",
         "is_cache_hit",

@@ -44,6 +44,27 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "currency": ("currency", "currency_code"),
 }
 _LIMIT = re.compile(r"quota|limit|capacity|avail(able|ability)?$|^max[_ ]|inventory|stock", re.IGNORECASE)
+#: What may make an hour cost more, less or nothing, and entries that do not.
+_TERM = re.compile(
+    r"up.?front|discount|(^|[_ ])(unit|valid|until|expir|minimum|min[_ ]|fee|tax|vat|billed|billing.(unit|period))",
+    re.IGNORECASE,
+)
+_NO_TERM = {
+    "",
+    "0",
+    "0.0",
+    "1",
+    "no",
+    "none",
+    "false",
+    "h",
+    "hr",
+    "hour",
+    "hours",
+    "hourly",
+    "per hour",
+    "usd/h",
+}
 _MARKETS = {
     **{name: name for name in MARKETS},
     "ondemand": "on-demand",
@@ -219,8 +240,17 @@ def _plain(name: str) -> str:
 def _own_list(path: StrPath, table: Table) -> tuple[list[Offer], tuple[str, ...]]:
     where = _own_columns(path, table.names)
     extra = [name.strip() for k, name in enumerate(table.names) if k not in where.values()]
+    terms = {table.names.index(name) for name in table.names if name.strip() in extra and _TERM.search(name)}
     offers = []
-    for row in _rows(table, sorted(where.values())):
+    for row in _rows(table, sorted({*where.values(), *terms})):
+        for name in (table.names[k].strip() for k in sorted(terms)):
+            if row.text(name).lower() not in _NO_TERM:
+                fail(
+                    path,
+                    row.place,
+                    f"the column {name!r} ({row.text(name)}) may change what is paid, or when, and is not read: put "
+                    "it into the price of an hour, and leave the column out",
+                )
         named = _Row(row.place, {role: row.fields[table.names[k].strip()] for role, k in where.items()})
         try:
             offers.append(_own_offer(named, {role: table.names[k].strip() for role, k in where.items()}))
@@ -266,7 +296,8 @@ def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
         fail(path, 1, f"no column 'gpu' or 'instance_type'{yaml}; {header}")
     if "usd_per_gpu_h" not in where and "usd_per_node_h" not in where:
         priced = [name for name in names if re.search(r"price|usd|cost|rate|\$", name, re.IGNORECASE)]
-        hint = f": is {priced[0]!r} of one GPU, or of a machine with several? Rename it" if priced else ""
+        what = "of one GPU, or of a machine with several, and of an hour"
+        hint = f": is {priced[0]!r} {what}? Rename it" if priced else ""
         fail(path, 1, f"no column 'usd_per_gpu_h' or 'usd_per_node_h'{hint}; {header}")
     if "usd_per_gpu_h" in where and "usd_per_node_h" in where:
         fail(path, 1, "usd_per_gpu_h and usd_per_node_h are two prices for one thing; leave one out")
@@ -381,14 +412,22 @@ class _Layout:
 
 
 def _catalogue(path: StrPath, table: Table, layout: _Layout, tally: _Tally) -> list[Offer]:
-    """Return the newest of each offer, or the cheapest where all are as new: zones of a region often repeat it."""
+    """Return the newest of each offer, or the cheapest where all are as new: zones of a region often repeat it.
+
+    Single machines, which tell how many GPUs there are, are added up at each price.
+    """
     wanted = [k for k, name in enumerate(table.names) if name.strip() in (*layout.marks, *layout.others)]
     best: dict[Any, tuple[Any, Offer]] = {}
     for row in layout.joined(_rows(table, wanted)):
         try:
             for age, offer in layout.offers(row):
-                key = (offer.gpu, offer.gpus_per_node, offer.market, offer.region, offer.term_days)
+                kind = (offer.gpu, offer.gpus_per_node, offer.market, offer.region, offer.term_days)
+                key = kind if offer.max_gpus is None else (*kind, offer.usd_per_gpu_h)
                 held = best.get(key)
+                if held is not None and offer.max_gpus is not None:
+                    most = (held[1].max_gpus or 0) + offer.max_gpus
+                    best[key] = (age, dataclasses.replace(offer, max_gpus=most))
+                    continue
                 if (
                     held is None
                     or age > held[0]
@@ -487,7 +526,8 @@ def _skypilot(row: _Row) -> Iterator[tuple[Any, Offer]]:
         ("SpotPrice", "spot", row.text("AvailabilityZone") or row.text("Region")),
     ):
         if row.text(column):
-            yield 0, _offer(machine, usd(column, row.fields[column]), market, place)
+            offer = _offer(machine, usd(column, row.fields[column]), market, place)
+            yield 0, dataclasses.replace(offer, max_gpus=machine[1])  # this machine, once
 
 
 def _aws_spot(row: _Row) -> Iterator[tuple[Any, Offer]]:
@@ -540,7 +580,8 @@ def _vast(row: _Row) -> Iterator[tuple[Any, Offer]]:
     for column, market in (("dph_total", "on-demand"), ("min_bid", "spot")):
         if row.text(column):
             place = row.text("geolocation") or "region-1"
-            yield 0, _offer(machine, usd(column, row.fields[column]), market, place)
+            offer = _offer(machine, usd(column, row.fields[column]), market, place)
+            yield 0, dataclasses.replace(offer, max_gpus=machine[1])  # this machine, once
 
 
 def _runpod(row: _Row) -> Iterator[tuple[Any, Offer]]:

@@ -58,7 +58,7 @@ _NO_AMOUNT = re.compile(
 _SHOWN = 12  # names of columns in a note
 _SAMPLED = 5000  # rows in which is looked for what columns that are not read hold
 _MANY_REPEATS = 0.01  # of the ids: more are asked about
-_MOST_REPEATS = 0.75  # of them: more are no ids of requests
+_FEW_IDS = 0.01  # of the rows: so few different ones are no ids of requests
 _FEW_RATES = 10
 #: Words for requests that may wait.
 _DEFERRED = frozenset(("batch", "flex", "offline", "async_batch"))
@@ -337,6 +337,7 @@ def _look_at_unused(
     path: StrPath, layout: Layout, unpack_gib: float | None, is_lenient: bool, regions: Collection[str]
 ) -> tuple[str, ...]:
     """Return what to know of columns that are not read; refuse those that would change the answer."""
+    _ask_for_named_models(path, layout)
     unused = [k for k, name in enumerate(layout.names) if name.strip() in layout.unused]
     if not unused or not (isinstance(path, Files) or os.path.isfile(path)):  # a pipe cannot be read twice
         return ()
@@ -387,6 +388,21 @@ def _ask_for_models(path: StrPath, name: str, texts: set[str], layout: Layout) -
             1,
             f"the column {name!r} names models, such as {known[0]!r}, and is not read: say --columns model={name}, "
             "or --columns model=none to leave it",
+        )
+
+
+def _ask_for_named_models(path: StrPath, layout: Layout) -> None:
+    """Refuse tokens whose column has a model in its name, as in ``usage.Llama-3.1-8B.prompt_tokens``."""
+    name = layout.name("input")
+    steps = name.split(".")
+    parts = [".".join(steps[i:j]) for i in range(len(steps)) for j in range(i + 1, len(steps) + 1)]
+    known = [part for part in parts if _is_model(part) or is_hosted(part)]
+    if known and _is_free("model", layout):
+        fail(
+            path,
+            1,
+            f"the column {name!r} has the tokens of {known[0]!r}, and no column names models: if that serves all "
+            "requests, say --columns model=none and name it with --models; else give a column of models",
         )
 
 
@@ -460,13 +476,13 @@ def _ask_for_ids(path: StrPath, name: str, entries: np.ndarray, layout: Layout) 
         return
     ids = [entry for entry in entries if entry not in (None, "")]
     repeats = len(ids) - len(set(map(str, ids)))
-    if _MANY_REPEATS * len(ids) < repeats <= _MOST_REPEATS * len(ids):
+    if _MANY_REPEATS * len(ids) < repeats < (1.0 - _FEW_IDS) * len(ids):
         fail(
             path,
             1,
             f"{repeats / len(ids):.0%} of the first rows have an id in {name!r} that an earlier one has: of the start "
-            f"and the end of a request, or of one that was tried again, say --columns id={name} to count each once; "
-            "else --columns id=none",
+            f"and the end of a request, of its chunks, or of one that was tried again, say --columns id={name} to "
+            "count each once; else --columns id=none",
         )
 
 

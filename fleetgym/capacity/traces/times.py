@@ -34,10 +34,11 @@ _OTHERS = (
     *("%b %d, %Y %H:%M:%S", "%d %b %Y %H:%M:%S", "%b %d, %Y @ %H:%M:%S.%f", "%Y-%m-%d_%H-%M-%S"),
 )
 _ZONE = r"(?:Z|z|UTC|GMT|[+-]\d\d:?\d\d)\s*$"
+_NAMED_UTC = r"\s+(?:UTC|GMT)$"  # after a date of ISO 8601, as BigQuery and others write it
 _LOOKED_AT = 1000  # rows, of which all or none should have a zone
 
 #: Seconds since 1970 of any date are smaller, and so on: what a number of today's time must be, whatever its unit.
-_SINCE_1970 = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))
+_SINCE_1970 = ((9e17, "ns"), (9e14, "us"), (9e11, "ms"))  # from 1998 on: in between are other epochs' numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Times:
         texts = pandas.Series(entries, dtype=object).astype(str)
         if self.format in _FORMATS:
             texts = _bare(texts)
+        elif self.format == "ISO8601" and texts[:_LOOKED_AT].str.contains(_NAMED_UTC).any():
+            texts = texts.str.replace(_NAMED_UTC, "Z", regex=True)
         stamps = pandas.to_datetime(texts, format=self.format, utc=True, errors="coerce")
         wrong = ~stamps.dt.year.between(*_YEARS) | texts.isin(_RELATIVE_DATES)
         expected = "a time such as 2023-11-16 18:17:03.9799600"
@@ -167,7 +170,7 @@ def how_written(first: Any, unit: str | None, layout_unit: str | None, given: st
         return Times(None, large or "s", large is not None or abs(value) > 1e8)
     text = pandas.Series([str(first)])
     for pattern in ("ISO8601", *_FORMATS):
-        bare = _bare(text) if pattern in _FORMATS else text
+        bare = _bare(text) if pattern in _FORMATS else text.str.replace(_NAMED_UTC, "Z", regex=True)
         if pandas.to_datetime(bare, format=pattern, utc=True, errors="coerce").notna().all():
             return Times(pattern)
     may_be = [
