@@ -528,15 +528,12 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
     table = align(head, rows, left=4) if rows else "(empty)"
     rent = sum(g["usd_per_h"] for g in facts["gpus"].values())
     hours = instance.num_windows * instance.window_s / 3600.0
-    when = (
-        "at first" if facts["risk_of"] == "agent" else "all day" if abs(hours - 24.0) < 1e-9 else "throughout"
-    )
-    long = ""
-    if when == "all day":
-        long = f": {number(24.0 * rent, 0)} USD a day, {number(_HOURS_A_MONTH * rent, 0)} a month (730 h)"
+    when = ", at first" if facts["risk_of"] == "agent" else " throughout"
+    if facts["risk_of"] != "agent" and abs(hours - 24.0) < 1e-9:
+        when = f", {number(24.0 * rent, 0)} a day, {number(_HOURS_A_MONTH * rent, 0)} a month (730 h)"
         if any(pool["held"] and pool["market"] == "spot" for pool in facts["gpus"].values()):
-            long += "; less while spot GPUs are lost"
-    text = f"{table}\n" + wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, {when}{long}")
+            when += " at most"
+    text = f"{table}\n" + wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h{when}")
     if details:
         held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
         text += "\n" + wrap(f"held of the most to be had: {held or 'none'}")
@@ -672,7 +669,7 @@ def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) 
     drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
     table = f"risk: {what}\n{align([drawn, 'mean', 'P95', 'worst decile, mean'], rows)}"
     table += "\n" + wrap(
-        f"the mean is {number(cash, 2)} in cash and {number(penalties, 2)} of penalties for what is unserved or late; "
-        f"its standard error is {number(risk['cost_usd']['standard_error'], 2)}"
+        f"{number(cash, 2)} in cash and {number(penalties, 2)} of penalties; the mean's standard error is "
+        f"{number(risk['cost_usd']['standard_error'], 2)}"
     )
     return table + ("\n" + wrap(f"mean by term: {terms or 'nothing'}") if details else "")
