@@ -179,6 +179,10 @@ def parse_agent(text: str) -> AgentSpec:
         known = agent_entries()
         if head.endswith(".py"):
             raise FleetgymError(f"{head!r} is a file; name the class in it too, as in {head}:MyAgent")
+        if head not in known and os.path.isfile(head):
+            raise FleetgymError(
+                f"{head!r} is no agent; name the code that makes an agent of the file, as in mine.py:agent"
+            )
         if head in _given:
             return AgentSpec(text, f"{_HERE}:{head}", arguments, is_reference=False)
         if head not in known:

@@ -54,7 +54,10 @@ def open_archive(path: str | os.PathLike[str]) -> zipfile.ZipFile:
     except DataError as error:
         raise error.in_file(path) from None
     except _DAMAGED as error:
-        raise DataError(f"not a whole zip archive ({error})", source=os.fspath(path)) from None
+        why = f"not a whole zip archive ({error})"
+        if isinstance(error, OSError) and error.strerror:  # it could not be read at all
+            why = error.strerror
+        raise DataError(why, source=os.fspath(path)) from None
     return archive
 
 

@@ -14,6 +14,7 @@ import pytest
 import fleetgym
 from fleetgym.agents.registry import parse_agent
 from fleetgym.capacity.traces.reader import read_trace
+from fleetgym.files.archives import open_archive
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.actions import check_options
 
@@ -95,6 +96,19 @@ def test_an_agent_file_needs_its_class() -> None:
     """A file may hold several agents."""
     with pytest.raises(FleetgymError, match=r"as in mine\.py:MyAgent"):
         parse_agent("mine.py")
+
+
+def test_files_that_hold_no_agent(tmp_path: Path) -> None:
+    """A policy is no agent, and a file that is missing is not called damaged."""
+    policy = tmp_path / "mine.zip"
+    with pytest.raises(DataError, match="No such file") as raised:
+        open_archive(policy)
+    assert "whole" not in str(raised.value)
+    policy.write_bytes(b"PK")
+    with pytest.raises(DataError, match="not a whole zip archive"):
+        open_archive(policy)
+    with pytest.raises(FleetgymError, match="name the code that makes an agent of the file"):
+        parse_agent(str(policy))
 
 
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
