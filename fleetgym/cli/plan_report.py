@@ -183,7 +183,12 @@ def _busy(window: Snapshot, routing: np.ndarray, fleet: np.ndarray) -> np.ndarra
 
     Replicas that differ in their pool alone share their load evenly, which costs as much as any other way.
     """
-    loads = np.vstack([window.work_tflop, window.kv_gb_s, window.service_s])
+    loads = np.vstack(
+        [
+            *(window.work_tflop, window.kv_gb_s, window.service_s),
+            *(window.compute_tflops, window.kv_capacity_gb, window.max_concurrency),
+        ]
+    )
     _, kind = np.unique(loads, axis=1, return_inverse=True)
     alike = kind.reshape(-1, 1) == kind.reshape(1, -1)
     routed = window.rate_rps[:, None] * routing @ alike * fleet / np.maximum(alike @ fleet, 1)

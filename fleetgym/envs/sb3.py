@@ -543,7 +543,7 @@ def _wrappers(envs: Any) -> Iterator[tuple[type, Any]]:
 
 
 def _reads_workloads(model: Any) -> bool:
-    """Tell whether a model's policy is a `WorkloadPolicy`, which plays instances of any shape."""
+    """Return whether a model's policy is a `WorkloadPolicy`, which plays instances of any shape."""
     return hasattr(model.policy, "margins")
 
 

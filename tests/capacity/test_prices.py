@@ -116,6 +116,7 @@ vm,Gaudi,8,96,768,13.1,us-east-1,,,us-east-1a
 def test_a_catalogue_of_skypilot(tmp_path: Path) -> None:
     """A row is an offer on demand and one on spot; zones of a region are one on demand; the rest is told."""
     found = read_prices(write(tmp_path, SKYPILOT))
+    assert {offer.max_gpus for offer in found.offers} == {None}  # kinds of machines, of which there are many
     assert [
         (o.gpu, round(o.usd_per_gpu_h, 4), o.market, o.region, o.gpus_per_node) for o in found.offers
     ] == [

@@ -526,8 +526,7 @@ def _skypilot(row: _Row) -> Iterator[tuple[Any, Offer]]:
         ("SpotPrice", "spot", row.text("AvailabilityZone") or row.text("Region")),
     ):
         if row.text(column):
-            offer = _offer(machine, usd(column, row.fields[column]), market, place)
-            yield 0, dataclasses.replace(offer, max_gpus=machine[1])  # this machine, once
+            yield 0, _offer(machine, usd(column, row.fields[column]), market, place)
 
 
 def _aws_spot(row: _Row) -> Iterator[tuple[Any, Offer]]:
