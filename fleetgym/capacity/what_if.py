@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fleetgym.capacity.traces.build import remade
 from fleetgym.capacity.traces.objectives import check_deferred
 from fleetgym.families.draft import LONGEST_PREFILL, at_lengths
 from fleetgym.files.errors import FleetgymError, UnknownNameError
@@ -180,7 +181,7 @@ def stated_slos(instance: Instance) -> tuple[Slo, ...]:
 
 
 def promised(instance: Instance, slos: Sequence[Slo]) -> Instance:
-    """Return an instance with other SLOs; what is not given of the penalties stays as it is.
+    """Return an instance with other SLOs: the one that an import with them makes, if its file says how.
 
     Parameters
     ----------
@@ -192,12 +193,14 @@ def promised(instance: Instance, slos: Sequence[Slo]) -> Instance:
     Returns
     -------
     Instance
-        Configurations that an import left out for being too slow stay left out.
+        Of an older import, or one that was changed since, configurations stay as they are, as far as they keep the
+        SLOs, and so do penalties that are not given.
 
     Raises
     ------
     FleetgymError
-        For other limits on `tpot`, `e2e` or `delay`, by which an import sizes replicas, and for SLOs out of reach.
+        For SLOs out of reach; and where the file does not say how it was made, for other limits on `tpot`, `e2e` or
+        `delay`, by which replicas are sized.
 
     Examples
     --------
@@ -208,6 +211,8 @@ def promised(instance: Instance, slos: Sequence[Slo]) -> Instance:
     0.9
     """
     check_deferred(slos, [w.id for w in instance.workloads])
+    if (made := remade(instance, slos)) is not None:
+        return made
     lengths = np.array([(w.input_tokens, w.output_tokens) for w in instance.workloads])
     at = at_lengths(instance.performance, lengths)
     compatible, workloads = instance.performance.compatible.copy(), []
@@ -233,7 +238,7 @@ def promised(instance: Instance, slos: Sequence[Slo]) -> Instance:
     return instance.replace(
         workloads=workloads,
         performance=dataclasses.replace(instance.performance, compatible=compatible),
-        facts=dataclasses.replace(facts, slos=tuple(slos)),
+        facts=dataclasses.replace(facts, slos=tuple(slos), recipe=None),
     )
 
 
@@ -242,7 +247,8 @@ def _check_engine_limits(workload: str, old: Slo, new: Slo) -> None:
         if getattr(old, field) != getattr(new, field):
             raise FleetgymError(
                 f"{field.partition('_')[0]} of workload {workload!r} says how many requests a replica serves at once, "
-                "which import-trace computes from the lengths of all requests: import the trace again with this --slo"
+                "which follows from all lengths; the file does not say them, or was changed after its import: import "
+                "the trace again with this --slo"
             )
     if new.e2e is not None and new.ttft > old.ttft:
         raise FleetgymError(

@@ -73,10 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
         text = f"{textwrap.fill(told, 80)}\n\n{text}"
     if arguments.slo and not arguments.rate:
         facts["slo"] = arguments.slo
-        told = (
-            "with other SLOs than the instance's; penalties that are not given stay, and so does what the import left "
-            "out for being too slow"
-        )
+        told = "with other SLOs than the instance's"
+        if instance.facts is not None and instance.facts.recipe is not None:
+            told += "; candidates and default penalties are those of an import with these"
+        else:
+            told += (
+                "; penalties that are not given stay, and so does what the import left out for being too slow"
+            )
         text = f"{textwrap.fill(f'{told}: {arguments.slo}', 80)}\n\n{text}"
     if arguments.without and not losses:
         facts["lost"] = arguments.without

@@ -299,9 +299,10 @@ def _value_per_dollar(problem: Columns, marginal: np.ndarray) -> np.ndarray:
     return worth.max(axis=0) / np.maximum(problem.hold_usd_per_s, 1e-300)
 
 
-def performance_dict(draft: Draft, keep: np.ndarray, name: str) -> dict[str, Any]:
+def performance_dict(
+    table: Performance, columns: Sequence[Candidate], workloads: Sequence[str], keep: np.ndarray, name: str
+) -> dict[str, Any]:
     """Return the table's columns `keep`, rounded, with hash-derived tie-breaking weights."""
-    table = draft.table
 
     def part(value: Any) -> Any:
         if isinstance(value, Affine):
@@ -310,7 +311,6 @@ def performance_dict(draft: Draft, keep: np.ndarray, name: str) -> dict[str, Any
 
     data = {f.name: part(getattr(table, f.name)) for f in dataclasses.fields(table)}
     data["tie_break"] = [
-        [tie_break(name, workload, draft.columns[c].configuration.id) for c in keep]
-        for workload in draft.names
+        [tie_break(name, workload, columns[c].configuration.id) for c in keep] for workload in workloads
     ]
     return data

@@ -106,7 +106,7 @@ def finish(
             for c, column in zip(keep, found, strict=True)
         ],
         "slots": slot_dicts(problem, found, marginal, exclusive),
-        "performance": performance_dict(draft, keep, name),
+        "performance": performance_dict(draft.table, draft.columns, draft.names, keep, name),
         "nominal_fleet": [int(y) for y in fleet],
         "dynamics": _dynamics(draft, rng),
         "history": {"rate_rps": history.tolist()},

@@ -467,6 +467,21 @@ class TextMap(Kind):
         return {"type": "object", "additionalProperties": {"type": "string"}}
 
 
+@dataclasses.dataclass(frozen=True)
+class Sealed(Kind):
+    """An object that another module knows how to read."""
+
+    nullable: bool = False
+
+    def read(self, value: Any, path: str) -> dict[str, Any] | None:
+        """Return the object."""
+        return None if value is None and self.nullable else checked_names(value, path)
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the type."""
+        return {"type": ["object", "null"] if self.nullable else "object"}
+
+
 #: Names of things: letters, digits and a few marks, so that they are safe in file names and tables.
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,79}$"
 ID = Text(ID_PATTERN)

@@ -20,7 +20,18 @@ import numpy as np
 
 from fleetgym.files import quantities as q
 from fleetgym.files.errors import DataError, UnknownNameError
-from fleetgym.files.schema import NAME, Choice, Flag, Integer, Number, from_text, read_object, spec
+from fleetgym.files.schema import (
+    NAME,
+    Choice,
+    Flag,
+    Integer,
+    Line,
+    ListOf,
+    Number,
+    from_text,
+    read_object,
+    spec,
+)
 from fleetgym.hardware.gpu_names import named, unknown
 from fleetgym.hardware.model_names import known_name
 
@@ -53,7 +64,7 @@ class GpuType:
     tdp_w: float | None = spec(q.WATTS.or_null())
     label: str = spec(Choice(LABELS))
     source: str = spec(NAME)
-    licence: str = spec(NAME)
+    licence: str = spec(Line(), doc="empty: the user's own")
 
     @property
     def peer_gb_per_s(self) -> float:
@@ -106,11 +117,15 @@ class ModelType:
     hybrid_attention: bool = spec(Flag(), doc="then the KV figure is an upper bound")
     label: str = spec(Choice(LABELS))
     source: str = spec(NAME)
-    licence: str = spec(NAME)
-    window_tokens: int = 0  # that the windowed layers hold; 0: all layers hold every token
-    windowed_layers: int = 0
-    plain_params_b: float = 0.0  # stay at 16 bit when the others are quantised
-    precisions: tuple[str, ...] = ()  # of quantised weights; empty: 16 bit, or quantised on loading
+    licence: str = spec(Line(), doc="empty: the user's own")
+    window_tokens: int = spec(
+        Integer(0), 0, doc="that the windowed layers hold; 0: all layers hold every token"
+    )
+    windowed_layers: int = spec(Integer(0), 0)
+    plain_params_b: float = spec(Number(0.0, 1e6), 0.0, doc="stay at 16 bit when the others are quantised")
+    precisions: tuple[str, ...] = spec(
+        ListOf(NAME), (), doc="of quantised weights; empty: 16 bit, or quantised on loading"
+    )
 
     def kv_bytes(self, tokens: Any) -> Any:
         """Return the KV cache, in bytes at 16 bit, of a sequence by its number of tokens: a number or an array."""

@@ -6,10 +6,12 @@ Sentences for people stand in the instance's ``provenance``. They are made from 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from fleetgym.files import quantities as q
 from fleetgym.files.errors import DataError
-from fleetgym.files.schema import ID, Checked, Choice, Integer, Line, ListOf, Nested, documented, spec
+from fleetgym.files.schema import ID, Checked, Choice, Integer, Line, ListOf, Nested, Sealed, documented, spec
 
 WITH_PERCENTILES = ("ttft", "tpot", "e2e")
 
@@ -180,6 +182,12 @@ class Facts(Checked):
     )
     memory: tuple[ReplicaMemory, ...] = spec(ListOf(Nested(ReplicaMemory), 0, 4096), ())
     commitments: tuple[Commitment, ...] = spec(ListOf(Nested(Commitment), 0, 256), ())
+    recipe: Mapping[str, Any] | None = spec(
+        Sealed(nullable=True),
+        None,
+        doc="what configurations and penalties were made of, a `fleetgym.capacity.traces.recipe.Recipe`",
+        sparse=True,
+    )
 
     def engine_limit(self, configuration: str) -> int | None:
         """Return the requests that an engine may serve at once; None where memory alone is the limit."""

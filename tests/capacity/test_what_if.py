@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from model_configs import LLAMA_70B
 from sample_traces import write_generic
 
 import fleetgym
 from fleetgym.capacity.risk import fleet_risk
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.objectives import restated
+from fleetgym.capacity.traces.own_hardware import read_own
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.what_if import only, promised, stated_slos
 from fleetgym.cli.parser import main
@@ -49,71 +52,115 @@ def told(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) ->
     return " ".join((err if code else out).split())
 
 
+def without_recipe(instance: Instance) -> Instance:
+    """Return an instance as an older version imported it."""
+    assert instance.facts is not None
+    return instance.replace(facts=dataclasses.replace(instance.facts, recipe=None))
+
+
 @pytest.mark.parametrize(
     ("now", "asked"),
     [
         ("ttft=1s,delay=20", "ttft=1s"),
-        ("ttft.p95=500ms,delay=20", "ttft.p95=500ms"),
-        ("ttft=2,delay=20,error=0.047", "error=4.7%"),
-        ("ttft=2,delay=20,unserved_usd=0.01", "unserved_usd=0.01"),
-        ("ttft=2,delay=20,unserved_usd=0.01,late_usd=0.002", "unserved_usd=0.01,late_usd=0.002"),
+        ("ttft=2,delay=9", "delay=9"),
+        ("ttft=2,delay=20,tpot=30ms", "tpot=30ms"),
+        ("ttft=2,delay=20,tpot.p95=30ms", "tpot.p95=30ms"),
+        ("ttft=2,delay=20,e2e=15", "e2e=15"),
+        ("ttft.p95=500ms,delay=20,tpot=25ms,e2e.p90=20s", "ttft.p95=500ms,tpot=25ms,e2e.p90=20s"),
+        ("ttft=4,delay=30,error=4.7%,late_usd=0.0001", "ttft=4,delay=30,error=4.7%,late_usd=0.0001"),
     ],
 )
-def test_slos_are_those_of_an_import_with_them(now: str, asked: str, tmp_path: Path) -> None:
-    """What does not size replicas needs no import; default penalties stay."""
-    old, new = made(tmp_path, "ttft=2,delay=20"), made(tmp_path, now)
-    slos = restated(stated_slos(old), asked, [w.id for w in old.workloads])
-    found = promised(old, slos)
-    assert found.stated is not None
-    assert new.stated is not None
-    assert found.stated.slos == new.stated.slos
-    names = ["ttft_slo_s", "mean_delay_slo_s", "error_slo"]
-    if "usd" in asked:
-        names += ["unserved_usd", "late_usd"]
-    for name in names:
-        for w, v in zip(found.workloads, new.workloads, strict=True):
-            assert getattr(w, name) == pytest.approx(getattr(v, name), rel=1e-5)
+@pytest.mark.parametrize("spot", [False, True])
+def test_slos_are_those_of_an_import_with_them(now: str, asked: str, spot: bool, tmp_path: Path) -> None:
+    """Candidates, limits of GPUs and penalties are made anew, from a file as from an import."""
+    offers = (*OFFERS, Offer(gpu="H100", usd_per_gpu_h=1.0, market="spot")) if spot else OFFERS
+    old, new = (made(tmp_path, slo, prices=offers) for slo in ("ttft=2,delay=20", now))
+    (tmp_path / "old.json").write_text(json.dumps(old.to_dict()))
+    read = fleetgym.load_instance(str(tmp_path / "old.json"))
+    found = promised(read, restated(stated_slos(read), asked, [w.id for w in read.workloads]))
+    assert found == new
+    assert promised(found, stated_slos(old)) == old
+
+
+def test_own_hardware_is_in_the_file(tmp_path: Path) -> None:
+    """Other SLOs need neither the files of a model, a GPU and its measurements again, nor labels."""
+    (tmp_path / "runs.csv").write_text(
+        "model,gpu,precision,input_tokens,output_tokens,concurrency,requests_per_s\n"
+        "Llama-3.1-8B,H100,fp8,1000,200,64,9\n"
+    )
+    (tmp_path / "gpus.csv").write_text(
+        "name,memory_gb,bandwidth_gb_per_s,fp16_tflops,usd_per_gpu_h\nG1,96,4000,400,1.9\n"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
+    own = read_own([f"mine={tmp_path / 'config.json'}"], [tmp_path / "gpus.csv"], [tmp_path / "runs.csv"])
+    options = {"own": own, "models": ["Llama-3.1-8B"], "scale": 5.0}
+    old, new = (made(tmp_path, slo, **options) for slo in ("ttft=3", "ttft=3,tpot=45ms"))
+    assert {"mine", "Llama-3.1-8B"} <= {c.model for c in new.configurations}
+    assert promised(old, restated(stated_slos(old), "tpot=45ms", [w.id for w in old.workloads])) == new
+
+
+@pytest.mark.parametrize("change", ["older version", "edited"])
+@pytest.mark.parametrize("asked", ["tpot=30ms", "delay=9", "e2e.p95=30s"])
+def test_without_a_recipe_sizes_need_the_trace(change: str, asked: str, tmp_path: Path) -> None:
+    """A file of an older version has none, and that of an edited file would undo the edit."""
+    old = made(tmp_path, "ttft=2,delay=20")
+    pools = [dataclasses.replace(pool, cap_gpus=3) for pool in old.pools]
+    changed = old.replace(pools=pools) if change == "edited" else without_recipe(old)
+    names = [w.id for w in old.workloads]
+    with pytest.raises(FleetgymError, match="import the trace again with this --slo"):
+        promised(changed, restated(stated_slos(old), asked, names))
+    found = promised(changed, restated(stated_slos(old), "ttft=1s", names))
+    assert found.pools == changed.pools
+    assert found.workloads[0].ttft_slo_s == 1.0
+    assert found.workloads[0].unserved_usd == old.workloads[0].unserved_usd
+    expected = made(tmp_path, "ttft=1s,delay=20")
     ids = {c.id: k for k, c in enumerate(found.configurations)}
-    kept = [ids[c.id] for c in new.configurations]
-    assert np.array_equal(found.performance.compatible[:, kept], new.performance.compatible)
-    assert found.performance.compatible.sum() == new.performance.compatible.sum()
+    kept = [ids[c.id] for c in expected.configurations]
+    assert np.array_equal(found.performance.compatible[:, kept], expected.performance.compatible)
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ("tpot=30ms", "import the trace again with this --slo"),
-        ("delay=9", "import the trace again with this --slo"),
-        ("e2e.p95=30s", "import the trace again with this --slo"),
         ("ttft=24h", "deferred work"),
         ("e2e=24h", "deferred work"),
         ("ttft=1ms", "out of reach"),
         ("error=0.001", "out of reach"),
+        ("tpot=0.1ms", "out of reach"),
         ("late_usd=100", "may not cost more than an unserved one"),
         ("ttft=500", "500ms"),
         ("itl=5", "cannot be expressed"),
     ],
 )
 def test_slos_that_are_refused(
-    asked: str, expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    asked: str, expected: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each says why."""
+    """Each says why, with a recipe or without."""
+    old = without_recipe(fleetgym.load_instance(str(folder / "day.json")))
+    (tmp_path / "old.json").write_text(json.dumps(old.to_dict()))
     assert expected in told(["plan", str(folder / "day.json"), "--slo", asked], capsys, 2)
+    if "tpot" not in asked:
+        assert expected in told(["plan", str(tmp_path / "old.json"), "--slo", asked], capsys, 2)
 
 
 def test_a_later_first_token_leaves_less_of_e2e(tmp_path: Path) -> None:
     """Replicas that were sized for an e2e with the old ttft would break it with a larger one."""
-    old = made(tmp_path, "ttft=2,e2e=20")
+    made_once = made(tmp_path, "ttft=2,e2e=20")
+    old = without_recipe(made_once)
     names = [w.id for w in old.workloads]
     assert promised(old, restated(stated_slos(old), "ttft=1", names)).workloads[0].ttft_slo_s == 1.0
     with pytest.raises(FleetgymError, match="a larger ttft of workload 'all' leaves less of its e2e=20"):
         promised(old, restated(stated_slos(old), "ttft=4", names))
+    found = promised(made_once, restated(stated_slos(old), "ttft=4", names))
+    assert found == made(tmp_path, "ttft=4,e2e=20")
 
 
 def test_a_plan_says_its_other_slos(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On top, and among what was assumed."""
     out = told(["plan", str(folder / "day.json"), "--days", "3", "--slo", "ttft.p95=800ms"], capsys)
-    assert out.startswith("with other SLOs than the instance's")
+    assert out.startswith(
+        "with other SLOs than the instance's; candidates and default penalties are those of an"
+    )
     assert "SLOs as given, or by default: ttft.p95=0.8s,delay=20s" in out
 
 

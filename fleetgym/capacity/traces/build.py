@@ -15,23 +15,25 @@ from fleetgym.capacity.traces.candidates import (
     BASE_ERROR,
     ENGINE,
     TOLERANCE,
-    Given,
+    Candidates,
     check_slos,
-    draft_instance,
+    find_candidates,
 )
 from fleetgym.capacity.traces.days import Days
-from fleetgym.capacity.traces.objectives import slo_words
+from fleetgym.capacity.traces.objectives import Slo, slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer, pool_ids
+from fleetgym.capacity.traces.recipe import Recipe
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families import market
 from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.families.static import Columns, allocate, largest_load, restrict
 from fleetgym.families.text import six
-from fleetgym.files.errors import FleetgymError
-from fleetgym.files.quantities import PENALTY
-from fleetgym.files.schema import to_jsonable
+from fleetgym.files.documents import canonical_hash
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import read_object, to_jsonable
+from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.homogeneous import Column
 from fleetgym.hardware.performance import gpu_rates, roofline
 from fleetgym.hardware.performance.held import DEVIATIONS
@@ -45,21 +47,24 @@ from fleetgym.model.facts import (
     MeasuredStep,
     ReplicaMemory,
 )
-from fleetgym.model.instance import INSTANCE_FORMAT, Instance
+from fleetgym.model.instance import IMPORTED, INSTANCE_FORMAT, Instance
 from fleetgym.model.lengths import LengthLaw
 
 DEFAULT_PENALTY = 10.0
 _FEE_WINDOWS = 2.0
 _ROOM = 2.0  # GPUs of an unlimited pool, relative to what the p99 demand needs of it alone
 _LARGEST_POOL = 4096
+_CONSTANT: Mapping[str, Any] = {"kind": "constant", "parameters": {}}
 _MANY_REPLICAS = 1e4  # of a configuration: as if there were no limit
 
 
 def build(
     name: str,
-    given: Given,
+    found: TraceStatistics,
+    days: Days,
+    recipe: Recipe,
+    slos: Sequence[Slo],
     *,
-    penalty: float = DEFAULT_PENALTY,
     source: str = "",
     prices: str = "given",
 ) -> tuple[Instance, tuple[str, ...]]:
@@ -69,11 +74,14 @@ def build(
     ----------
     name : str
         Id of the instance.
-    given : Given
-        What the instance is made from.
-    penalty : float
-        An unserved request costs this many times what serving it on demand costs, see
-        `fleetgym.capacity.traces.penalties.request_usd`.
+    found : TraceStatistics
+        The trace.
+    days : Days
+        Its history and process.
+    recipe : Recipe
+        What serves it, and what failing costs.
+    slos : sequence of Slo
+        One per workload.
     source, prices : str
         The trace's name, and where the prices come from, for the provenance.
 
@@ -82,39 +90,128 @@ def build(
     FleetgymError
         If nothing can serve a workload within its SLOs, or so much demand.
     """
-    found, days, offers, slos = given.found, given.days, given.offers, given.slos
-    PENALTY.read(penalty, "penalty")
-    draft = draft_instance(given)
     rate = days.history_rps.mean(axis=0)
-    relaxed = dataclasses.replace(draft.problem, max_replicas=np.full(len(draft.columns), _MANY_REPLICAS))
+    lengths = six(found.lengths)
+    stated = _facts(found, days, recipe, slos)
+    return _made(
+        {
+            "format": INSTANCE_FORMAT,
+            "id": name,
+            "family": IMPORTED,
+            "size": "custom",
+            "description": "Made from a trace of requests by import-trace.",
+            "num_windows": DAY,
+            "window_s": WINDOW_S,
+            "lead": 1,
+            "penalty_basis": "request",
+            "workloads": [
+                {
+                    "id": workload,
+                    "rate_rps": float(f"{rate[i]:.6g}"),
+                    "input_tokens": float(lengths[i, 0]),
+                    "output_tokens": float(lengths[i, 1]),
+                    "arrival_cv2": float(six(found.arrival_cv2[i])),
+                    "input_law": found.input_laws[i],
+                    "output_law": LengthLaw.of_sample(found.output_values, found.output_shares[i]),
+                }
+                for i, workload in enumerate(found.names)
+            ],
+            "dynamics": {
+                "demand": days.plan.process,
+                "tokens": days.plan.tokens,
+                "factors": _CONSTANT,
+                "availability": _CONSTANT,
+                "prices": _CONSTANT,
+            },
+            "history": {"rate_rps": np.ascontiguousarray(days.history_rps)},
+            "facts": stated,
+            "provenance": _provenance(found, days, stated, source, prices),
+        },
+        recipe,
+        slos,
+    )
+
+
+def remade(instance: Instance, slos: Sequence[Slo]) -> Instance | None:
+    """Return the instance that an import with other SLOs makes; None without a recipe, or where it was changed since.
+
+    Raises
+    ------
+    FleetgymError
+        If nothing can serve a workload within its SLOs.
+    """
+    if instance.facts is None or instance.facts.recipe is None:
+        return None
+    try:
+        recipe = read_object(Recipe, instance.facts.recipe)
+    except DataError as error:
+        raise DataError(error.message, f"$.facts.recipe{error.path.removeprefix('$')}") from None
+    if recipe.made != _hash_without_recipe(instance):
+        return None
+    with catalog.also(recipe.own_gpus, recipe.own_models):
+        return _made(instance.to_dict() | {"facts": instance.facts}, recipe, slos)[0]
+
+
+def _hash_without_recipe(instance: Instance) -> str:
+    data = instance.to_dict()
+    data["facts"].pop("recipe", None)
+    return canonical_hash(data)
+
+
+def _made(fixed: Mapping[str, Any], recipe: Recipe, slos: Sequence[Slo]) -> tuple[Instance, tuple[str, ...]]:
+    """Return an instance whose SLOs decide what serves it, and what its user should know.
+
+    `fixed` has what does not depend on SLOs: all but pools, configurations and their performance, and penalties.
+    """
+    recipe = read_object(Recipe, to_jsonable(recipe))  # as from a file, so that numbers do not differ
+    history = np.asarray(fixed["history"]["rate_rps"])
+    found, offers = find_candidates(recipe, slos), recipe.offers
+    rate = history.mean(axis=0)
+    relaxed = dataclasses.replace(found.problem, max_replicas=np.full(len(found.columns), _MANY_REPLICAS))
     light = rate / max(1.0, rate.sum())  # SLOs are within reach at any demand or at none
-    check_slos(draft, allocate(relaxed, light, parts.dear_penalties(relaxed, light)))
+    check_slos(found, allocate(relaxed, light, parts.dear_penalties(relaxed, light)))
     free = allocate(relaxed, rate, parts.dear_penalties(relaxed, rate))
     if free.unserved.max() > TOLERANCE:
         raise FleetgymError(
             f"{rate.sum():.3g} requests/s are more than {_MANY_REPLICAS:g} replicas of every configuration serve: "
             "lower --scale, or give other --models or --gpus"
         )
-    peak = _peak_factor(days.history_rps, found.lengths)
+    peak = _peak_factor(history, recipe.lengths)
     cap = _caps(relaxed, rate * peak, offers)
-    failing = penalties(relaxed, rate, offers, slos, penalty)
-    data = _data(name, draft, days, rate, cap, failing)
-    data["workloads"] = [
-        {
-            **w,
-            "ttft_slo_s": slo.ttft,
-            "arrival_cv2": float(six(found.arrival_cv2[i])),
-            "input_law": found.input_laws[i],
-            "output_law": LengthLaw.of_sample(found.output_values, found.output_shares[i]),
-        }
-        for i, (w, slo) in enumerate(zip(data["workloads"], slos, strict=True))
-    ]
-    words = f"{penalty:g} times {failing.basis}"
-    kept = {c["id"] for c in data["configurations"]}
-    columns = [c for c in draft.columns if isinstance(c, Column) and c.configuration.id in kept]
-    facts = _facts(given, columns, words)
-    data["facts"] = to_jsonable(facts)
-    data["provenance"] = _provenance(given, facts, source, prices)
+    failing = penalties(relaxed, rate, offers, slos, recipe.penalty)
+    chosen = _chosen(str(fixed["id"]), found, rate, cap, failing)
+    kept = {c["id"] for c in chosen["configurations"]}
+    facts = dataclasses.replace(
+        fixed["facts"],
+        slos=tuple(slos),
+        penalty=f"{recipe.penalty:g} times {failing.basis}",
+        recipe=None,
+        **_engine_facts([c for c in found.columns if c.configuration.id in kept]),
+    )
+    data = {
+        **fixed,
+        **chosen,
+        "workloads": [
+            {
+                **to_jsonable(w),
+                "mean_delay_slo_s": float(found.delay_slo[i]),
+                "error_slo": float(found.error_slo[i]),
+                "unserved_usd": float(failing.unserved_usd[i]),
+                "late_usd": float(failing.late_usd[i]),
+                "ttft_slo_s": slo.ttft,
+            }
+            for i, (w, slo) in enumerate(zip(fixed["workloads"], slos, strict=True))
+        ],
+        "dynamics": {**to_jsonable(fixed["dynamics"]), "availability": _availability(found.plan.pools)},
+        "provenance": {
+            **fixed["provenance"],
+            "slo": slo_words(slos, recipe.names),
+            "penalties": f"as given, or assumed: unserved {facts.penalty}, late a third of that",
+        },
+    }
+    instance = Instance.from_dict({**data, "facts": facts})
+    recipe = dataclasses.replace(recipe, made=_hash_without_recipe(instance))
+    facts = dataclasses.replace(facts, recipe=to_jsonable(recipe))
     most = largest_load(relaxed, peak * rate, cap)
     notes = [
         f"{gpu}: nothing was measured on this GPU type; its times are extrapolated from the "
@@ -125,7 +222,7 @@ def build(
         notes.append(
             f"all GPUs together bear {100 * most:.0f} % of the p99 demand (SLOs kept): raise max_gpus or --caps"
         )
-    return Instance.from_dict(data), tuple(notes)
+    return dataclasses.replace(instance, facts=facts), tuple(notes)
 
 
 # -- how much of it, and what it costs to fail
@@ -157,75 +254,39 @@ def _caps(problem: Columns, rate: np.ndarray, offers: Sequence[Offer]) -> np.nda
 # -- the instance
 
 
-def _data(
-    name: str,
-    draft: parts.Draft,
-    days: Days,
-    rate: np.ndarray,
-    cap: np.ndarray,
-    failing: Penalties,
+def _chosen(
+    name: str, found: Candidates, rate: np.ndarray, cap: np.ndarray, failing: Penalties
 ) -> dict[str, Any]:
-    use = draft.problem.gpu_use
+    """Return pools, configurations and their performance, without those that fit no cap or serve nothing."""
+    use = found.problem.gpu_use
     replicas = np.array([int((cap[u > 0] // u[u > 0]).min()) for u in use.T])
-    keep = np.flatnonzero((replicas > 0) & draft.table.compatible.any(axis=0))
+    keep = np.flatnonzero((replicas > 0) & found.table.compatible.any(axis=0))
     if not len(keep):
         raise FleetgymError("no configuration fits within the caps: raise max_gpus or --caps")
-    problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
+    problem = restrict(dataclasses.replace(found.problem, max_replicas=replicas.astype(float)), keep)
     fleet = allocate(
         problem, rate, failing.unserved_usd, cap, integer=True, gap=0.02, node_limit=100
     ).replicas
-    found = [draft.columns[c] for c in keep.tolist()]
+    columns = [found.columns[c] for c in keep.tolist()]
     return {
-        "format": INSTANCE_FORMAT,
-        "id": name,
-        "family": draft.family,
-        "size": "custom",
-        "description": "Made from a trace of requests by import-trace.",
-        "num_windows": DAY,
-        "window_s": WINDOW_S,
-        "lead": 1,
-        "penalty_basis": "request",
-        "workloads": [
-            {
-                "id": workload,
-                "rate_rps": float(f"{rate[i]:.6g}"),
-                "input_tokens": float(draft.lengths[i, 0]),
-                "output_tokens": float(draft.lengths[i, 1]),
-                "mean_delay_slo_s": float(draft.delay_slo[i]),
-                "error_slo": float(draft.error_slo[i]),
-                "unserved_usd": float(failing.unserved_usd[i]),
-                "late_usd": float(failing.late_usd[i]),
-            }
-            for i, workload in enumerate(draft.names)
-        ],
-        "pools": [parts.pool_dict(pool, int(gpus)) for pool, gpus in zip(draft.plan.pools, cap, strict=True)],
+        "pools": [parts.pool_dict(pool, int(gpus)) for pool, gpus in zip(found.plan.pools, cap, strict=True)],
         "tiers": [
             {"id": f"{pool.id}-{p}", "pool": pool.id, "precision": p}
-            for pool in draft.plan.pools
+            for pool in found.plan.pools
             for p in pool.precisions
         ],
         "configurations": [
-            parts.configuration_dict(column, int(replicas[c]), _FEE_WINDOWS, draft.problem.hold_usd_per_s[c])
-            for c, column in zip(keep, found, strict=True)
+            parts.configuration_dict(column, int(replicas[c]), _FEE_WINDOWS, found.problem.hold_usd_per_s[c])
+            for c, column in zip(keep, columns, strict=True)
         ],
-        "slots": parts.slot_dicts(problem, found, failing.unserved_usd, exclusive=False),
-        "performance": parts.performance_dict(draft, keep, name),
+        "slots": parts.slot_dicts(problem, columns, failing.unserved_usd, exclusive=False),
+        "performance": parts.performance_dict(found.table, found.columns, found.names, keep, name),
         "nominal_fleet": [int(y) for y in fleet],
-        "dynamics": _dynamics(draft),
-        "history": {"rate_rps": days.history_rps.tolist()},
     }
 
 
-def _dynamics(draft: parts.Draft) -> dict[str, Any]:
-    constant: dict[str, Any] = {"kind": "constant", "parameters": {}}
-    spot = any(pool.market == "spot" for pool in draft.plan.pools)
-    return {
-        "demand": draft.demand.process,
-        "tokens": draft.demand.tokens,
-        "factors": constant,
-        "availability": market.drops(draft.plan.pools) if spot else constant,
-        "prices": constant,
-    }
+def _availability(pools: Sequence[parts.PoolPlan]) -> Mapping[str, Any]:
+    return market.drops(pools) if any(pool.market == "spot" for pool in pools) else _CONSTANT
 
 
 def _prefix_words(found: TraceStatistics) -> str:
@@ -240,11 +301,12 @@ def _prefix_words(found: TraceStatistics) -> str:
     )
 
 
-def _facts(given: Given, columns: Sequence[Column], penalty: str) -> Facts:
-    found, days, offers = given.found, given.days, given.offers
+def _facts(found: TraceStatistics, days: Days, recipe: Recipe, slos: Sequence[Slo]) -> Facts:
+    """Return the facts that do not depend on SLOs, and these."""
+    offers = recipe.offers
     total = found.counts.sum(axis=0) @ found.lengths[:, :2]
     return Facts(
-        slos=tuple(given.slos),
+        slos=tuple(slos),
         calendar=Calendar(history=days.history, days=found.dates, fitted=days.fitted, assumed=days.assumed),
         lengths=LengthFacts(
             quantiles=tuple(LengthQuantile(tokens=n, share=share) for n, share in found.total_quantiles),
@@ -252,20 +314,11 @@ def _facts(given: Given, columns: Sequence[Column], penalty: str) -> Facts:
         ),
         measured_steps=tuple(
             MeasuredStep(model=model, gpu=gpu, precision=precision, tensor_parallel=degree)
-            for model, gpu, precision, degree in given.steps
+            for model, gpu, precision, degree in recipe.step_times
         ),
-        penalty=penalty,
         coefficients=ENGINE.coefficients,
         extrapolated=tuple(
             gpu for gpu in dict.fromkeys(offer.gpu for offer in offers) if gpu_rates.is_extrapolated(gpu)
-        ),
-        engine_limits=tuple(
-            EngineLimit(configuration=c.configuration.id, requests=c.engine_limit)
-            for c in columns
-            if c.engine_limit is not None
-        ),
-        memory=tuple(
-            ReplicaMemory(configuration=c.configuration.id, gb=float(six(_memory_gb(c)))) for c in columns
         ),
         commitments=tuple(
             Commitment(pool=pool, days=offer.term_days)
@@ -273,6 +326,20 @@ def _facts(given: Given, columns: Sequence[Column], penalty: str) -> Facts:
             if offer.market == "reserved"
         ),
     )
+
+
+def _engine_facts(columns: Sequence[Column]) -> dict[str, Any]:
+    """Return what is stated of configurations: limits of engines, and memory."""
+    return {
+        "engine_limits": tuple(
+            EngineLimit(configuration=c.configuration.id, requests=c.engine_limit)
+            for c in columns
+            if c.engine_limit is not None
+        ),
+        "memory": tuple(
+            ReplicaMemory(configuration=c.configuration.id, gb=float(six(_memory_gb(c)))) for c in columns
+        ),
+    }
 
 
 def _memory_gb(column: Column) -> float:
@@ -303,8 +370,9 @@ def _performance_words(facts: Facts) -> str:
     return f"{text}; measured, as given: {named}" if named else text
 
 
-def _provenance(given: Given, facts: Facts, source: str, prices: str) -> Mapping[str, str]:
-    found, days = given.found, given.days
+def _provenance(
+    found: TraceStatistics, days: Days, facts: Facts, source: str, prices: str
+) -> Mapping[str, str]:
     context = int(found.held.longest.max())
     assert facts.lengths is not None
     return {
@@ -323,7 +391,7 @@ def _provenance(given: Given, facts: Facts, source: str, prices: str) -> Mapping
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "slo": slo_words(facts.slos, found.names),
         "prices": prices,
-        "penalties": f"as given, or assumed: unserved {facts.penalty}, late a third of that",
+        "penalties": "",
         **_commitment_words(facts.commitments),
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import numpy as np
 
-from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.labels import DEFAULT_MODELS
 from fleetgym.capacity.traces.objectives import Slo
 from fleetgym.capacity.traces.prices import Offer, pool_ids
-from fleetgym.capacity.traces.workloads import TraceStatistics
+from fleetgym.capacity.traces.recipe import Recipe
 from fleetgym.families import draft as parts
-from fleetgym.families.static import Allocation
+from fleetgym.families.static import Allocation, Columns
 from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware import catalog
@@ -31,8 +30,7 @@ from fleetgym.hardware.performance.coefficients import (
     performance_table,
 )
 from fleetgym.hardware.performance.delay import error_share
-from fleetgym.hardware.performance.roofline import StepTime
-from fleetgym.model.instance import IMPORTED, NO_LIMIT_S, Use
+from fleetgym.model.instance import NO_LIMIT_S, Performance, Use
 
 BASE_ERROR = 0.04  # of an 8 B model at 16 bit, assumed as in FastLLM's regime
 _DEGREES = (1, 2, 4, 8)  # of tensor parallelism
@@ -69,16 +67,18 @@ class PricedPool(parts.PoolPlan):
         return False
 
 
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """What an instance is made from: a trace with I workloads, and what its user says."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Deployments that may serve I workloads; arrays are (I,), or (I, 4)."""
 
-    found: TraceStatistics
-    days: Days  # history and process
-    offers: Sequence[Offer]  # one pool each
-    slos: Sequence[Slo]  # (I,)
-    models: Sequence[str] | None = None  # candidates; None: those that labels name, or `DEFAULT_MODELS`
-    steps: Mapping[tuple[str, str, str, int], StepTime] = dataclasses.field(default_factory=dict)  # measured
+    plan: parts.SizePlan
+    lengths: np.ndarray
+    columns: Sequence[Column]
+    problem: Columns
+    table: Performance
+    delay_slo: np.ndarray
+    error_slo: np.ndarray
+    names: tuple[str, ...]
 
 
 def longest_requests(
@@ -247,31 +247,31 @@ def _packed(column: Column, node: int) -> Column:
     return dataclasses.replace(column, configuration=filled)
 
 
-def _workloads_of(found: TraceStatistics, deployment: Deployment) -> np.ndarray:
+def _workloads_of(recipe: Recipe, deployment: Deployment) -> np.ndarray:
     """Return the workloads that a deployment may serve: those that it is bound to, and can hold, (I,) bool."""
-    may = np.array([model in (None, deployment.model.name) for model in found.models])
-    return may & (found.held.longest <= roofline.most_tokens(deployment, ENGINE))
+    may = np.array([model in (None, deployment.model.name) for model in recipe.served_by])
+    return may & (recipe.held.longest <= roofline.most_tokens(deployment, ENGINE))
 
 
-def draft_instance(given: Given) -> parts.Draft:
-    """Return everything about the instance but rates, caps and penalties, as the families make it.
+def find_candidates(recipe: Recipe, slos: Sequence[Slo]) -> Candidates:
+    """Return the deployments for these SLOs, one of each workload.
 
     Raises
     ------
     FleetgymError
         If nothing can serve a workload, or not within its TTFT SLO.
     """
-    found, slos = given.found, given.slos
-    plan = _size_plan(found.names, given.offers, _candidates(given.models, found.models))
+    plan = _size_plan(recipe.names, recipe.offers, _candidates(recipe.models or None, recipe.served_by))
+    steps = recipe.step_times
 
     @functools.cache  # pools share deployments
     def engine(deployment: Deployment) -> tuple[np.ndarray, roofline.RooflineOptions | None]:
-        served = _workloads_of(found, deployment)
+        served = _workloads_of(recipe, deployment)
         if not served.any():
             return served, None
-        held = found.held.of(served)
+        held = recipe.held.of(served)
         longest = int(held.longest.max())
-        return served, dataclasses.replace(ENGINE, context_limit=longest, held=held, steps=given.steps)
+        return served, dataclasses.replace(ENGINE, context_limit=longest, held=held, steps=steps)
 
     @functools.cache
     def capacity(deployment: Deployment) -> Capacity | None:
@@ -282,23 +282,23 @@ def draft_instance(given: Given) -> parts.Draft:
     if not fitting:
         raise FleetgymError(
             f"none of {', '.join(plan.models)} fits {', '.join(pool.gpu for pool in plan.pools)} with a request of "
-            f"{found.held.longest.min():,.0f} tokens"
+            f"{recipe.held.longest.min():,.0f} tokens"
         )
-    lengths = six(found.lengths)
+    lengths = six(recipe.lengths)
 
     def pair_at(i: int, column: Column, at_once: int) -> PairPerformance | None:
         served, options = engine(column.deployment)
         if options is None or not served[i]:
             return None
-        return _pair(column, lengths[i], found.computed[i], options, at_once)
+        return _pair(column, lengths[i], recipe.computed[i], options, at_once)
 
     demands = [
-        Demand(name=name, slo=slos[i], lengths=_lengths(found, i), pair_at=functools.partial(pair_at, i))
-        for i, name in enumerate(found.names)
+        Demand(name=name, slo=slos[i], lengths=_lengths(recipe, i), pair_at=functools.partial(pair_at, i))
+        for i, name in enumerate(recipe.names)
     ]
     columns, is_kept = limited(fitting, demands)
     pairs: list[list[PairPerformance | None]] = []
-    for i, name in enumerate(found.names):
+    for i, name in enumerate(recipe.names):
         row = [
             pair_at(i, column, column.configuration.max_concurrency) if kept else None
             for column, kept in zip(columns, is_kept[i], strict=True)
@@ -310,18 +310,24 @@ def draft_instance(given: Given) -> parts.Draft:
     at = parts.at_lengths(table, lengths)
     error_slo = six([slo.error for slo in slos])
     delay_slo = six([slo.delay or slo.e2e or NO_LIMIT_S for slo in slos])
-    problem = parts.make_problem(plan, columns, table, at, lengths, delay_slo, error_slo, exclusive=False)
-    return parts.Draft(
-        plan, IMPORTED, given.days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
+    return Candidates(
+        plan=plan,
+        lengths=lengths,
+        columns=columns,
+        problem=parts.make_problem(plan, columns, table, at, lengths, delay_slo, error_slo, exclusive=False),
+        table=table,
+        delay_slo=delay_slo,
+        error_slo=error_slo,
+        names=recipe.names,
     )
 
 
-def _lengths(found: TraceStatistics, i: int) -> Lengths:
+def _lengths(recipe: Recipe, i: int) -> Lengths:
     return Lengths(
-        input_tokens=float(found.lengths[i, 0]),
-        output_tokens=float(found.lengths[i, 1]),
-        output_values=found.output_values,
-        output_shares=found.output_shares[i],
+        input_tokens=float(recipe.lengths[i, 0]),
+        output_tokens=float(recipe.lengths[i, 1]),
+        output_values=recipe.output_values,
+        output_shares=recipe.output_shares[i],
     )
 
 
@@ -368,17 +374,17 @@ def _in_time(
     return [p if s <= parts.LONGEST_PREFILL * ttft_s else None for p, s in zip(row, first, strict=True)]
 
 
-def check_slos(draft: parts.Draft, served: Allocation) -> None:
+def check_slos(found: Candidates, served: Allocation) -> None:
     """Raise where even unlimited GPUs, at any price, break a mean SLO or leave requests unserved to keep it.
 
     `served` is what they do for a demand that is light for them.
     """
-    problem = draft.problem
+    problem = found.problem
     means = (
         ("delay", problem.delay_s, problem.mean_delay_slo_s),
         ("error", problem.error, problem.error_slo),
     )
-    for i, name in enumerate(draft.names):
+    for i, name in enumerate(found.names):
         for what, value, slo in means:
             best = float(value[i][problem.compatible[i]].min())
             if best > slo[i]:

@@ -12,7 +12,7 @@ from typing import Unpack
 import numpy as np
 
 from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
-from fleetgym.capacity.traces.candidates import Given, longest_requests, with_default_errors
+from fleetgym.capacity.traces.candidates import longest_requests, with_default_errors
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.labels import bind, candidate_models
 from fleetgym.capacity.traces.objectives import Slo, check_deferred, slos_for, states_error, without_words
@@ -21,6 +21,7 @@ from fleetgym.capacity.traces.price_lists import PriceList, chosen, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
 from fleetgym.capacity.traces.process import fit_process
 from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
+from fleetgym.capacity.traces.recipe import Recipe
 from fleetgym.capacity.traces.source import PACKED, StrPath, fail
 from fleetgym.capacity.traces.tables import files
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
@@ -173,8 +174,10 @@ def import_trace(
             raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
         instance, notes = build(
             name or id_from_name(_stem(source)),
-            Given(found, days, listed.offers, slos, models, own.steps),
-            penalty=penalty,
+            found,
+            days,
+            Recipe.of(found, listed.offers, models, own, penalty),
+            slos,
             source=source,
             prices=_prices_from(prices, region, listed.offers, own.offers),
         )

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from fleetgym.files.schema import Array, Number, spec
 from fleetgym.hardware.catalog import ModelType
 
 #: Standard deviations above its mean for which the memory of all sequences together has room.
@@ -13,6 +14,8 @@ DEVIATIONS = 2.0
 
 #: Tokens that a request may hold, 2 % apart.
 GRID = np.unique(np.floor(1.02 ** np.arange(815)))
+
+_AMOUNT = Number(0.0, 1e15)
 
 #: A request that makes o tokens holds, on average over them, what it holds at these shares of o: exact for squares.
 _POINTS = (0.5 - 0.5 / 3.0**0.5, 0.5 + 0.5 / 3.0**0.5)
@@ -40,12 +43,12 @@ class HeldTokens:
         Most tokens of a request.
     """
 
-    tokens: np.ndarray
-    decoding: np.ndarray
-    prefilling: np.ndarray
-    rate: np.ndarray
-    whole: np.ndarray
-    longest: np.ndarray
+    tokens: np.ndarray = spec(Array(("length",), _AMOUNT))
+    decoding: np.ndarray = spec(Array(("workload", "length"), _AMOUNT))
+    prefilling: np.ndarray = spec(Array(("workload", "length"), _AMOUNT))
+    rate: np.ndarray = spec(Array(("workload",), _AMOUNT))
+    whole: np.ndarray = spec(Array(("workload",), _AMOUNT))
+    longest: np.ndarray = spec(Array(("workload",), _AMOUNT))
 
     def of(self, workloads: np.ndarray) -> HeldTokens:
         """Return the same for some of the workloads, given by their numbers or a mask."""

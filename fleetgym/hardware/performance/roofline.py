@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.files.quantities import TAKEN_S
+from fleetgym.files.schema import NAME, spec
 from fleetgym.hardware.catalog import WEIGHT_BYTES, IterationFit, iteration_fits
 from fleetgym.hardware.performance import gpu_rates
 from fleetgym.hardware.performance.coefficients import (
@@ -126,16 +128,16 @@ class StepTime:
     ``"modelled"`` for the roofline, and ``"extrapolated"`` where nothing was measured on the GPU type.
     """
 
-    base_s: float
-    context_s: float
-    sequence_s: float
-    prefill_s: float
-    first_base_s: float
-    first_token_s: float
-    label: str
-    prompt_s: float = 0.0
-    attention_s: float = 0.0
-    first_attention_s: float = 0.0
+    base_s: float = spec(TAKEN_S)
+    context_s: float = spec(TAKEN_S)
+    sequence_s: float = spec(TAKEN_S)
+    prefill_s: float = spec(TAKEN_S)
+    first_base_s: float = spec(TAKEN_S)
+    first_token_s: float = spec(TAKEN_S)
+    label: str = spec(NAME)
+    prompt_s: float = spec(TAKEN_S, 0.0)
+    attention_s: float = spec(TAKEN_S, 0.0)
+    first_attention_s: float = spec(TAKEN_S, 0.0)
 
     def per_output_token_s(self, sequences: float, context: float) -> float:
         """Return t(n, L)."""
