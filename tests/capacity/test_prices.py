@@ -290,20 +290,27 @@ def test_columns_that_change_the_price_are_asked_about(
 
 
 def test_offers_of_vast(tmp_path: Path) -> None:
-    """Prices of single machines, added up; a bid is a spot price; what cannot be rented is told."""
+    """Prices of single machines, added up; each can be rented once, and what cannot be rented is told."""
     machine = {"gpu_name": "H100 SXM", "num_gpus": 8, "dph_total": 17.6, "geolocation": "Texas, US"}
+    bid = {"min_bid": 8.0, "is_bid": False}  # what a bid would cost is told of every machine
     offers = [
-        {"id": 1, **machine, "min_bid": 8.0, "rentable": True},
+        {"id": 1, **machine, **bid, "machine_id": 71, "rentable": True},
         {"id": 2, **machine, "num_gpus": 4, "rentable": False},
         {"id": 3, **machine, "gpu_name": "GTX 1080"},
-        {"id": 4, **machine},
-        {"id": 5, **machine, "dph_total": 20.0},
+        {"id": 4, **machine, **bid, "machine_id": 72},
+        {"id": 5, **machine, **bid, "machine_id": 72, "num_gpus": 4, "dph_total": 8.0},
+        {"id": 6, **machine, **bid, "machine_id": 72, "is_bid": True},
+        {"id": 7, **machine, "dph_total": 20.0},
+        {"id": 8, **machine, **bid, "machine_id": 73, "is_bid": True},
+        {"id": 9, **machine, **bid, "machine_id": 73, "is_bid": True, "num_gpus": 2, "min_bid": 1.0},
     ]
     found = read_prices(write(tmp_path, json.dumps({"offers": offers}), "p.json"))
     told = [(o.gpu, o.gpus_per_node, o.market, o.region, round(o.usd_per_gpu_h, 3)) for o in found.offers]
-    places = (("on-demand", "Texas-US", 2.2), ("spot", "Texas-US", 1.0), ("on-demand", "Texas-US", 2.5))
+    places = (("on-demand", "Texas-US", 2.2), ("on-demand", "Texas-US", 2.5), ("spot", "Texas-US", 1.0))
     assert told == [("H100", 8, *place) for place in places]
-    assert [o.max_gpus for o in found.offers] == [16, 8, 8]  # each machine can be rented once
+    assert [o.max_gpus for o in found.offers] == [16, 8, 8]
+    assert any("each machine once: on demand" in note for note in found.notes)
+    assert any("3 rows left out because another offer of the same machine" in note for note in found.notes)
     assert any("cannot be rented now" in note for note in found.notes)
     assert any("GTX 1080" in note for note in found.notes)
 

@@ -15,6 +15,7 @@ from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.capacity.traces.tables import Table, open_table
 from fleetgym.files.errors import FleetgymError, UnknownNameError, suggestion
 from fleetgym.files.quantities import GPU_CAP, GPUS_PER_NODE
+from fleetgym.files.schema import from_text
 from fleetgym.hardware import catalog
 
 MAX_OFFERS = 64
@@ -568,19 +569,45 @@ def _lambda(row: _Row) -> Iterator[tuple[Any, Offer]]:
     yield 0, _offer(found, usd(column, row.fields[column]) / 100.0, "on-demand", "region-1")
 
 
+def _is_bid(row: _Row) -> bool:
+    return row.text("is_bid").lower() in ("true", "1")
+
+
+def _once_each_machine(rows: Iterator[_Row]) -> Iterator[_Row]:
+    """Yield rows, and mark all but one of a machine: that with the most GPUs to rent now, rather than a bid."""
+    everything, best = list(rows), dict[str, _Row]()
+
+    def worth(row: _Row) -> tuple[bool, float, bool, float]:
+        told = [from_text(row.text(name)) for name in ("num_gpus", "dph_total")]
+        gpus, price = (0.0 if isinstance(number, str) else number for number in told)
+        return _is_rentable(row), gpus, not _is_bid(row), -price
+
+    for row in everything:
+        if machine := row.text("machine_id"):
+            best[machine] = max(best.get(machine, row), row, key=worth)
+    for row in everything:
+        is_best = best.get(row.text("machine_id"), row) is row
+        yield row if is_best else _Row(row.place, {**row.fields, "again": True})
+
+
+def _is_rentable(row: _Row) -> bool:
+    return row.text("rentable").lower() != "false"
+
+
 def _vast(row: _Row) -> Iterator[tuple[Any, Offer]]:
-    """Yield what a machine costs on demand, and as the least bid for it: prices are of the whole machine."""
+    """Yield what a machine costs, which can be rented once: on demand, or where the list is of bids, on spot."""
     name = row.text("gpu_name")
-    if row.text("rentable").lower() == "false":
+    if not _is_rentable(row):
         raise _LeftOut("because they cannot be rented now", name)
+    if row.text("again"):
+        raise _LeftOut("because another offer of the same machine counts", name)
     if not _WHOLE.fullmatch(row.text("num_gpus")):
         raise _LeftOut("because they are of a part of a GPU", name)
     machine = _machine(name)[0], int(float(row.text("num_gpus")))
-    for column, market in (("dph_total", "on-demand"), ("min_bid", "spot")):
-        if row.text(column):
-            place = row.text("geolocation") or "region-1"
-            offer = _offer(machine, usd(column, row.fields[column]), market, place)
-            yield 0, dataclasses.replace(offer, max_gpus=machine[1])  # this machine, once
+    market = "spot" if _is_bid(row) else "on-demand"
+    column = "min_bid" if market == "spot" and row.text("min_bid") else "dph_total"
+    offer = _offer(machine, usd(column, row.fields[column]), market, row.text("geolocation") or "region-1")
+    yield 0, dataclasses.replace(offer, max_gpus=machine[1])
 
 
 def _runpod(row: _Row) -> Iterator[tuple[Any, Offer]]:
@@ -697,10 +724,11 @@ _LAYOUTS = (
         "instance types of Lambda", ("instance_type.name", "instance_type.price_cents_per_hour"), (), _lambda
     ),
     _Layout(
-        "offers of Vast.ai",
+        "offers of Vast.ai, each machine once: on demand, or on spot if is_bid is true (search offers --type=bid)",
         ("gpu_name", "num_gpus", "dph_total"),
-        ("geolocation", "min_bid", "rentable"),
+        ("geolocation", "machine_id", "is_bid", "min_bid", "rentable"),
         _vast,
+        _once_each_machine,
     ),
     _Layout("GPU types of RunPod", ("displayName", "securePrice"), ("secureSpotPrice",), _runpod),
 )
