@@ -79,7 +79,7 @@ def test_words(words: str, expected: Slo) -> None:
         ("ttft.p100=1", "the percentile of ttft.p100: expected a number from 1 to 99.99"),
         ("ttft.p0.95=1", "from 1 to 99.99, got 0.95"),
         ("e2e=1s", "expected more than ttft (2 s), which is a part of it"),
-        ("ttft=5days", "ttft: expected a number from 1e-6 to 1e7 s, got '5days'"),
+        ("ttft=5weeks", "ttft: expected a number from 1e-6 to 1e7 s, got '5weeks'"),
         ("ttft=-5ms", "got -5"),
         ("error=500%", "from 0 to 100"),
         ("tpott=1", "did you mean 'tpot'"),

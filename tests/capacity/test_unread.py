@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from places import SHARED
 
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.importing import ImportedTrace
+from fleetgym.capacity.traces.target import target_instance
 from fleetgym.files.errors import DataError, FleetgymError
 
 OPTIONS: dict[str, Any] = {"models": ["Llama-3.1-8B"], "gpus": ["L40S"], "by": "one", "scenarios": 1}
@@ -159,11 +161,34 @@ def test_cases(name: str, requests: int, output: float | None) -> None:
         assert found.lengths[0, 1] == pytest.approx(output, rel=0.01)
 
 
-def test_deadlines_of_hours_are_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "slo",
+    [
+        "ttft=24h",
+        "ttft=1 day",
+        "ttft.p99=1440min",
+        "e2e=2hours",
+        "tpot=1h",
+        "deadline=24h",
+        "completion_window=24h",
+    ],
+)
+@pytest.mark.parametrize("form", ["words", "csv", "json"])
+def test_deadlines_of_hours_are_refused_by_name(slo: str, form: str, tmp_path: Path) -> None:
     """A plan serves or drops what comes in a window; deferred work is another question."""
+    head, row, (name, value) = "time,input_tokens,output_tokens", "{t},100,20", slo.split("=")
+    given = {"words": slo, "csv": tmp_path / "slo.csv", "json": tmp_path / "slo.json"}
+    (tmp_path / "slo.csv").write_text(f"workload,{name}\n*,{value}\n")
+    (tmp_path / "slo.json").write_text(json.dumps({"*": {name: value}}))
+    with pytest.raises(FleetgymError, match="deferred work"):
+        made(tmp_path, head, row, slo=str(given[form]))
+    with pytest.raises(FleetgymError, match="deferred work"):
+        target_instance({"a": 1.0}, {"*": 100}, {"*": 20}, models=["Llama-3.1-8B"], slo=str(given[form]))
+
+
+def test_five_minutes_are_no_deadline_of_hours(tmp_path: Path) -> None:
+    """They are a window."""
     head, row = "time,input_tokens,output_tokens", "{t},100,20"
-    with pytest.raises(FleetgymError, match="ttft=86400s of workload 'all' is deferred work"):
-        made(tmp_path, head, row, slo="ttft=24h")
     assert made(tmp_path, head, row, slo="ttft=300s").statistics.requests == 300
 
 

@@ -31,7 +31,20 @@ _KINDS: dict[str, Number] = {
 #: Seconds above which a number without a unit is more likely to be meant in milliseconds.
 _USUAL_S = {"ttft": 60.0, "tpot": 1.0, "e2e": 600.0, "delay": 600.0}
 _DEFERRED_S = 3600.0  # a whole request that may take longer may wait, too
-_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_UNITS_S = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "minute": 60.0,
+    "hr": 3600.0,
+    "hour": 3600.0,
+    "day": 86400.0,
+}
 
 #: Objectives that people have and the model cannot express, and what comes nearest.
 _NOT_EXPRESSED = {
@@ -46,6 +59,11 @@ _NOT_EXPRESSED = {
     **dict.fromkeys(
         ("goodput", "rps", "qps", "availability", "success_rate", "uptime"),
         "demand is what the trace has, and what is not served in time costs unserved_usd or late_usd: give these",
+    ),
+    **dict.fromkeys(
+        ("deadline", "completion_window", "complete_by", "finish_by", "turnaround", "batch_window"),
+        "a deadline is of deferred work, and a plan serves or drops a request within minutes: import that work apart, "
+        "spread over the hours in which it may run (its mean rate)",
     ),
     "queue": "waiting is a part of ttft and of e2e: give one of them",
 }
@@ -143,7 +161,8 @@ def _amount(name: str, written: str, value: Any) -> Any:
     text = value.strip(" \t") if isinstance(value, str) else value
     if isinstance(text, str) and _KINDS[name].unit == "s":
         for unit, seconds in _UNITS_S.items():
-            if found := re.fullmatch(rf"([0-9.eE+-]+) *{unit}", text, re.ASCII):
+            plural = "s?" if len(unit) > 2 else ""
+            if found := re.fullmatch(rf"([0-9.eE+-]+) *{unit}{plural}", text, re.ASCII):
                 return amount(written, seconds * amount(written, found[1], Number(0.0, 1e13)), _KINDS[name])
     if isinstance(text, str) and name == "error" and text.endswith("%"):
         return amount(
@@ -272,7 +291,8 @@ def _rows(path: str) -> Iterator[tuple[int | str, str, Mapping[str, Any]]]:
 def check_deferred(slos: Sequence[Slo], names: Sequence[str]) -> None:
     """Refuse a deadline after the window of its request: a plan serves or drops within a window."""
     for name, slo in zip(names, slos, strict=True):
-        for what, most in (("ttft", WINDOW_S), ("e2e", _DEFERRED_S), ("delay", _DEFERRED_S)):
+        most_s = {"ttft": WINDOW_S, "tpot": WINDOW_S, "e2e": _DEFERRED_S, "delay": _DEFERRED_S}
+        for what, most in most_s.items():
             if (getattr(slo, what) or 0.0) > most:
                 raise FleetgymError(
                     f"{what}={getattr(slo, what):g}s of workload {name!r} is deferred work: a plan serves or drops a "
