@@ -100,10 +100,12 @@ def layouts(
     profiles = {gpu: _profile(gpu) for gpu in gpus}
     rows = alternatives.gpu_layouts(demand, list(profiles.values()), limits, most_pools)
     answer = _answer(f"GPU types and layouts: {_setting(workload, rate_rps, ttft_s)}", rows, "layouts")
-    return _with_plans(answer, workload, profiles) if is_file(workload) else answer
+    return _with_plans(answer, workload, profiles, max(limits)) if is_file(workload) else answer
 
 
-def _with_plans(answer: Answer, workload: str, profiles: Mapping[str, Profile]) -> Answer:
+def _with_plans(
+    answer: Answer, workload: str, profiles: Mapping[str, Profile], context_tokens: int
+) -> Answer:
     """Return layouts of an instance's traffic beside what `plan` holds of each of its GPU types alone."""
     planned = {profile.name: planned_alone(gpu) for gpu, profile in profiles.items() if "@" in gpu}
     rows = [
@@ -111,12 +113,15 @@ def _with_plans(answer: Answer, workload: str, profiles: Mapping[str, Profile]) 
         for row in answer.rows
         for gpus, usd in [planned.get(row["gpu"], (None, None))]
     ]
+    few, many = (pick(p.slots(context_tokens) for p in profiles.values()) for pick in (min, max))
+    slots = f"{few:,}" if few == many else f"{few:,} to {many:,}"
     note = (
         f"plan_gpus and plan_usd_per_h are of plan {workload} --why-not each-gpu, each GPU type alone. plan takes the "
         "fleet that costs least over generated days, on which one window in a hundred brings "
         f"{busy_factor(workload):.2g} times the mean; the layouts keep the P99 TTFT of every pool at the mean rate, "
-        f"with at most {100 * UTILIZATION_CAP:g} % of the slots busy. Buy by plan; a layout says "
-        "whether to split by length"
+        f"with at most {100 * UTILIZATION_CAP:g} % of the slots busy, and every slot has room for the longest request "
+        f"of its pool: {slots} of {context_tokens:,} tokens fit on a replica, which plan fills by what requests hold. "
+        "Buy by plan; a layout says whether to split by length"
     )
     return dataclasses.replace(answer, rows=rows, note=note)
 
