@@ -17,7 +17,7 @@ from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.objectives import restated
 from fleetgym.capacity.traces.own_hardware import read_own
 from fleetgym.capacity.traces.prices import Offer
-from fleetgym.capacity.traces.studied import own_gpus
+from fleetgym.capacity.traces.studied import own_gpus, study_settings
 from fleetgym.capacity.what_if import only, promised, stated_slos
 from fleetgym.cli.parser import main
 from fleetgym.files.errors import FleetgymError
@@ -238,8 +238,9 @@ def test_layouts_stand_beside_plans(folder: Path, capsys: pytest.CaptureFixture[
     (row,) = [row for row in facts["rows"] if "H100" in row["gpu"]]
     assert row["plan_gpus"] == sum(pool["held"] for pool in plan["gpus"].values())
     assert "Buy by plan" in facts["note"]
-    few, many = sorted(profile.slots(4096) for profile in own_gpus(day).values())
-    assert f"{few} to {many} of 4,096 tokens fit on a replica" in facts["note"]
+    longest = study_settings(day)["context_tokens"]
+    few, many = sorted(profile.slots(longest) for profile in own_gpus(day).values())
+    assert f"{few} to {many} of {longest:,} tokens fit on a replica" in facts["note"]
 
 
 def test_one_pool_alone() -> None:
