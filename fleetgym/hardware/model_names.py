@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 import re
 from collections.abc import Collection, Mapping
 from importlib import resources
@@ -81,6 +82,21 @@ def is_hosted(name: str) -> bool:
     (True, True, False)
     """
     return _HOSTED.search(name.lower()) is not None
+
+
+def named_size(text: str) -> float | None:
+    """Return the size that a name tells, in billions of parameters.
+
+    Examples
+    --------
+    >>> named_size("gemma-3-27b-it"), named_size("Mixtral-8x7B"), named_size("gpt-4o")
+    (27.0, 56.0, None)
+    """
+    found = _SIZE.search(text.lower())
+    if found is None:
+        return None
+    factors = [float(part) for part in found[0].removesuffix("b").split("x")]
+    return math.prod(factors)
 
 
 def looks_like_a_model(name: str) -> bool:

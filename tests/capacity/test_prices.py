@@ -289,6 +289,43 @@ def test_columns_that_change_the_price_are_asked_about(
         assert read_prices(path).notes == (f"prices: these columns are not used: '{column}'",)
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("spot\nH100,2,True\nH100,3,False\nH100,4,", ["spot", "on-demand", "on-demand"]),
+        ("is_spot,market\nH100,2,1,spot\nH100,3,no,on-demand", ["spot", "on-demand"]),
+        ("is_spot,market\nH100,2,1,on-demand", "is_spot is true, and market is 'on-demand'"),
+        ("preemptible\nH100,2,perhaps", "preemptible: expected true or false, got 'perhaps'"),
+        ("purchase_option\nH100,2,Spot", r"the column 'purchase_option' \(Spot\) may be the market"),
+        ("availability\nH100,2,16", r"the column 'availability' \(16\) may be a limit"),
+        ("availability\nH100,2,Low", ["on-demand"]),
+    ],
+)
+def test_a_price_of_spot_is_no_price_on_demand(rows: str, told: list[str] | str, tmp_path: Path) -> None:
+    """Lists of clouds have a flag for it; other words of the market, and limits, are asked about."""
+    path = write(tmp_path, f"gpu,usd_per_gpu_h,{rows}\n")
+    if isinstance(told, str):
+        with pytest.raises(DataError, match=told):
+            read_prices(path)
+    else:
+        assert [offer.market for offer in read_prices(path).offers] == told
+
+
+def test_machines_without_a_gpu_are_left_out(tmp_path: Path) -> None:
+    """Catalogues list them, too."""
+    rows = "gpu,gpu_count,usd_per_node_h\nH100,8,24\n,0,0.1\n,,0.2\n"
+    found = read_prices(write(tmp_path, rows))
+    assert [(offer.gpu, offer.gpus_per_node) for offer in found.offers] == [("H100", 8)]
+    assert found.notes == ("prices: 2 rows left out because they have no GPU",)
+
+
+def test_columns_in_nested_json(tmp_path: Path) -> None:
+    """A step's name counts where no whole name does."""
+    offer = {"configuration": {"gpu_type": "H100", "num_gpus": 8}, "prices": {"usd_per_node_h": 24.0}}
+    (found,) = read_prices(write(tmp_path, json.dumps([offer]), "p.json")).offers
+    assert (found.gpu, found.gpus_per_node, found.usd_per_gpu_h) == ("H100", 8, 3.0)
+
+
 def test_offers_of_vast(tmp_path: Path) -> None:
     """Prices of single machines, added up; each can be rented once, and what cannot be rented is told."""
     machine = {"gpu_name": "H100 SXM", "num_gpus": 8, "dph_total": 17.6, "geolocation": "Texas, US"}

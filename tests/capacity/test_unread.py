@@ -198,3 +198,46 @@ def test_models_published_in_4_bit_are_served_so(tmp_path: Path) -> None:
     found = made(tmp_path, head, row, models=["gpt-oss-120b"], gpus=["H100"])
     assert {c.id.split(":")[0].rpartition("-")[2] for c in found.instance.configurations} == {"int4"}
     assert min(sum(use.gpus for use in c.uses) for c in found.instance.configurations) == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        ("request_received_ts,input_tokens,output_tokens", "'request_received_ts'? Then say --columns time="),
+        ("time,genai_tokens_input,genai_tokens_output", "'genai_tokens_input'? Then say --columns input="),
+        ("time,promptTokens,tokensOutUsed", "'tokensOutUsed'? Then say --columns output=tokensOutUsed"),
+    ],
+)
+def test_a_missing_column_is_looked_for(head: str, says: str, tmp_path: Path) -> None:
+    """The error asks about a name that may mean it."""
+    with pytest.raises(DataError) as caught:
+        made(tmp_path, head, "{t},100,20")
+    assert says in str(caught.value)
+
+
+def test_a_dash_is_no_number(tmp_path: Path) -> None:
+    """A proxy writes it for what it does not know, as of requests that were turned away."""
+    rows = "{t},200,100,20\n{t},503,-,-"
+    found = made(tmp_path, "time,status,input_tokens,output_tokens", rows)
+    assert found.statistics.requests == 300
+    assert any(
+        "turned away (429, 503)" in note and "300 are planned for, 600" in note for note in found.notes
+    )
+
+
+def test_all_columns_of_models_are_named(tmp_path: Path) -> None:
+    """The one that was asked for, and the one that answered."""
+    head = "time,input_tokens,output_tokens,askedModel,usedModel"
+    with pytest.raises(DataError, match="say --columns model=askedModel or model=usedModel, or"):
+        made(tmp_path, head, "{t},100,20,llama-3.1-70b,Llama-3.1-8B", models=None)
+
+
+@pytest.mark.parametrize(
+    ("label", "like"),
+    [("gemma-3-27b-it", "Qwen3-32B"), ("acme-7b", "Llama-3.1-8B"), ("gpt-4o", "Llama-3.1-70B")],
+)
+def test_a_hint_is_of_the_size_that_is_named(label: str, like: str, tmp_path: Path) -> None:
+    """A model that is unknown is not said to be ten times as large."""
+    with pytest.raises(FleetgymError, match=f"--bind '{label}={like}'") as caught:
+        made(tmp_path, "time,input_tokens,output_tokens,model", "{t},100,20," + label, models=None)
+    assert ("--model-file" in str(caught.value)) == (label != "gpt-4o")

@@ -554,7 +554,7 @@ def read_layout(path: StrPath, names: Sequence[str], chosen: Mapping[str, str] |
                 path,
                 1,
                 f"no column holds the {what} (it may be called {usual}) among {_listed(names)}"
-                f"{_hint(names)}; {expected_header()}",
+                f"{_hint(names, role)}; {expected_header()}",
             )
     by_format = bool(known.name) and "time" not in chosen
     return Layout(
@@ -570,7 +570,15 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _hint(names: Sequence[str]) -> str:
+#: Names of what may be meant, where no usual name is there.
+_SIMILAR = {
+    "time": r"(^|[^a-z])(time|timestamp|date|ts|at|start|received|created)([^a-z]|$)",
+    "input": r"(?=.*tok)(^|.*[^a-z])(in|input|prompt|req|request|context|prefill)([^a-z]|$)",
+    "output": r"(?=.*tok)(^|.*[^a-z])(out|output|completion|res|response|generat\w*|decode)([^a-z]|$)",
+}
+
+
+def _hint(names: Sequence[str], role: str) -> str:
     """Return what else to say of names that lack a column."""
     if "input_lens" in names and "start_times" not in names:
         return (
@@ -578,7 +586,9 @@ def _hint(names: Sequence[str]) -> str:
         )
     if len(names) == 1 and names[0].strip().count(" ") > 1:
         return ": the file looks like a log, not like a table"
-    return ""
+    words = {name: re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower() for name in map(str.strip, names)}
+    similar = [name for name, text in words.items() if re.search(_SIMILAR[role], text)]
+    return f": is it {similar[0]!r}? Then say --columns {role}={similar[0]}" if similar else ""
 
 
 def _by_name(path: StrPath, names: Sequence[str], chosen: set[str]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +13,14 @@ import numpy as np
 from fleetgym.capacity.traces.rows import Label
 from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware import catalog
-from fleetgym.hardware.model_names import NO_WEIGHTS, has_four_bits, is_hosted, looks_like_a_model, named
+from fleetgym.hardware.model_names import (
+    NO_WEIGHTS,
+    has_four_bits,
+    is_hosted,
+    looks_like_a_model,
+    named,
+    named_size,
+)
 
 ANY = "any"  # any candidate may serve
 DEFAULT_MODELS = ("Llama-3.1-8B", "Qwen3-32B", "Llama-3.1-70B")
@@ -151,10 +159,18 @@ def _ask(questions: Mapping[str, int], candidates: Sequence[str]) -> None:
     if others:
         parts.append(f"{_some(others)}: no model of the catalogue")
     first = next(iter(questions))
+    size_b = named_size(first)
+    like = candidates[-1] if size_b is None else min(candidates, key=lambda name: _ratio(name, size_b))
+    described = "describe it with --model-file NAME=config.json, or " if others else ""
     raise FleetgymError(
-        f"the trace asks for models that are not known ({'; '.join(parts)}): say what serves them, as in --bind "
-        f"'{first}={candidates[-1]}', or --bind '*=any' for any of {', '.join(candidates)}"
+        f"the trace asks for models that are not known ({'; '.join(parts)}): {described}say what serves them, as in "
+        f"--bind '{first}={like}', or --bind '*=any' for any of {', '.join(candidates)}"
     )
+
+
+def _ratio(name: str, size_b: float) -> float:
+    """Return how far a model's size is from another, in either direction."""
+    return abs(math.log(catalog.model(name).params_b / size_b))
 
 
 def _some(texts: Iterable[str]) -> str:

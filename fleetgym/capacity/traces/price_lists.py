@@ -39,6 +39,15 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "max_nodes": ("max_nodes", "max_node_count", "max_count"),
     "market": ("market",),
+    "spot": (
+        "spot",
+        "is_spot",
+        "interruptible",
+        "is_interruptible",
+        "preemptible",
+        "is_preemptible",
+        "is_bid",
+    ),
     "region": ("region",),
     "term": ("term_days", "term"),
     "power": ("power_usd_per_gpu_h",),
@@ -74,6 +83,7 @@ _MARKETS = {
     "reservation": "reserved",
     "committed": "reserved",
 }
+_FLAGS = {"": False, "false": False, "no": False, "0": False, "true": True, "yes": True, "1": True}
 _SHOWN = 12  # names of columns in a note
 _CHEAPER = 0.25  # than the cheapest known price of one GPU: then it may be of less than an hour
 #: Than any known price of one GPU: a machine's price is then of something else.
@@ -241,25 +251,38 @@ def _plain(name: str) -> str:
 def _own_list(path: StrPath, table: Table) -> tuple[list[Offer], tuple[str, ...]]:
     where = _own_columns(path, table.names)
     extra = [name.strip() for k, name in enumerate(table.names) if k not in where.values()]
-    terms = {table.names.index(name) for name in table.names if name.strip() in extra and _TERM.search(name)}
-    offers = []
-    for row in _rows(table, sorted({*where.values(), *terms})):
-        for name in (table.names[k].strip() for k in sorted(terms)):
-            if row.text(name).lower() not in _NO_TERM:
-                fail(
-                    path,
-                    row.place,
-                    f"the column {name!r} ({row.text(name)}) may change what is paid, or when, and is not read: put "
-                    "it into the price of an hour, and leave the column out",
-                )
+    offers, tally = [], _Tally()
+    for row in _rows(table, range(len(table.names))):
+        for name in extra:
+            if why := _changes_the_answer(name, row.text(name), where):
+                fail(path, row.place, f"the column {name!r} ({row.text(name)}) {why}")
         named = _Row(row.place, {role: row.fields[table.names[k].strip()] for role, k in where.items()})
+        if not (named.text("gpu") or named.text("machine")):
+            tally.leave_out("because they have no GPU")
+            continue
         try:
             offers.append(_own_offer(named, {role: table.names[k].strip() for role, k in where.items()}))
         except FleetgymError as error:
             fail(path, row.place, str(error))
     if not offers:
-        fail(path, 2, "there is no row after the header")
-    return offers, _unused(extra)
+        fail(path, 2, "there is no row of a GPU after the header")
+    return offers, (*_unused(extra), *tally.notes())
+
+
+def _changes_the_answer(name: str, entry: str, where: Mapping[str, int]) -> str:
+    """Return what to do about a column that is not read; an empty text if it may stay so."""
+    if _TERM.search(name) and entry.lower() not in _NO_TERM:
+        return (
+            "may change what is paid, or when, and is not read: put it into the price of an hour, and leave the column "
+            "out"
+        )
+    number = from_text(entry)
+    is_whole = not isinstance(number, str) and number == int(number)
+    if _LIMIT.search(name) and is_whole and not {"max_gpus", "max_nodes"} & set(where):
+        return "may be a limit of GPUs or of machines, and is not read: call it max_gpus or max_nodes, or leave it out"
+    if re.sub(r"[\s_]", "-", entry.lower()) in _MARKETS and not {"market", "spot"} & set(where):
+        return "may be the market, and is not read: call it market, or leave it out"
+    return ""
 
 
 def _unused(names: Sequence[str]) -> tuple[str, ...]:
@@ -273,8 +296,12 @@ def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
     """Return the number of the column of each role; raise for what may be meant otherwise than it would be read."""
     roles = {_plain(name): role for role, usual in COLUMN_NAMES.items() for name in usual}
     where: dict[str, int] = {}
+    whole = {roles.get(_plain(name)) for name in names}
     for k, name in enumerate(names):
         role = roles.get(_plain(name))
+        if role is None and "." in name:  # a step into nested JSON
+            role = roles.get(_plain(name.rpartition(".")[2]))
+            role = None if role in whole or role in where else role
         if role is None:
             if near := suggestion(name.strip(), _nearly(name, roles)):
                 fail(path, 1, f"unknown column {name!r}{near}")
@@ -283,14 +310,6 @@ def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
         else:
             where[role] = k
     header = "expected a header such as gpu,usd_per_gpu_h[,gpus_per_node,max_gpus,market,region]"
-    limits = [name for k, name in enumerate(names) if k not in where.values() and _LIMIT.search(name)]
-    if limits and not {"max_gpus", "max_nodes"} & set(where):
-        fail(
-            path,
-            1,
-            f"the column {limits[0]!r} may be a limit of GPUs or of machines, and is not read: call it max_gpus or "
-            "max_nodes, or leave it out",
-        )
     if "gpu" not in where and "machine" not in where:
         is_yaml = bool(names) and names[0].startswith("api")
         yaml = ": the file looks like YAML: write one row for each pool" if is_yaml else ""
@@ -329,7 +348,13 @@ def _own_offer(row: _Row, called: Mapping[str, str]) -> Offer:
         )
     if row.text("currency").upper() not in ("", "USD"):
         raise FleetgymError(f"{called['currency']}: prices are in USD, got {row.text('currency')!r}")
-    market = re.sub(r"[\s_]", "-", row.text("market").lower()) or "on-demand"
+    market = re.sub(r"[\s_]", "-", row.text("market").lower())
+    is_spot = _FLAGS.get(row.text("spot").lower())
+    if is_spot is None:
+        raise FleetgymError(f"{called['spot']}: expected true or false, got {row.text('spot')!r}")
+    if is_spot and market and _MARKETS.get(market) != "spot":
+        raise FleetgymError(f"{called['spot']} is true, and {called['market']} is {market!r}; leave one out")
+    market = market or ("spot" if is_spot else "on-demand")
     if market not in _MARKETS:
         raise UnknownNameError("market", row.text("market"), MARKETS)
     role = "usd_per_gpu_h" if "usd_per_gpu_h" in called else "usd_per_node_h"

@@ -346,11 +346,13 @@ def _look_at_unused(
     if first is None:
         return ()
     counted, notes = [], []
+    _ask_for_models(
+        path, {layout.names[k].strip(): _texts(first.columns[k][:_SAMPLED]) for k in unused}, layout
+    )
     for k in unused:
         name, entries = layout.names[k].strip(), first.columns[k][:_SAMPLED]
-        texts = {str(entry).strip() for entry in entries if isinstance(entry, (str, bool))} - {""}
+        texts = _texts(entries)
         amounts = numbers(entries)
-        _ask_for_models(path, name, texts, layout)
         _ask_for_regions(path, name, texts, layout, regions)
         _ask_for_hits(path, name, entries, layout)
         _ask_for_samples(path, name, texts, amounts, layout)
@@ -376,19 +378,28 @@ def _is_free(role: str, layout: Layout) -> bool:
     return role not in {*layout.columns, *layout.asked}
 
 
-def _ask_for_models(path: StrPath, name: str, texts: set[str], layout: Layout) -> None:
+def _texts(entries: np.ndarray) -> set[str]:
+    """Return the words among entries."""
+    return {str(entry).strip() for entry in entries if isinstance(entry, (str, bool))} - {""}
+
+
+def _ask_for_models(path: StrPath, columns: Mapping[str, set[str]], layout: Layout) -> None:
     if not _is_free("model", layout):
         return
-    known = sorted(text for text in texts if _is_model(text))
-    if re.search("model|engine|deployment", name.rpartition(".")[2], re.IGNORECASE):
-        known = known or sorted(text for text in texts if looks_like_a_model(text) or is_hosted(text))
-    if known and 2 * len(known) >= len(texts):
-        fail(
-            path,
-            1,
-            f"the column {name!r} names models, such as {known[0]!r}, and is not read: say --columns model={name}, "
-            "or --columns model=none to leave it",
+    found = {}
+    for name, texts in columns.items():
+        known = sorted(text for text in texts if _is_model(text))
+        if re.search("model|engine|deployment", name.rpartition(".")[2], re.IGNORECASE):
+            known = known or sorted(text for text in texts if looks_like_a_model(text) or is_hosted(text))
+        if known and 2 * len(known) >= len(texts):
+            found[name] = known[0]
+    if found:
+        told = "; ".join(
+            f"the column {name!r} names models, such as {model!r}" for name, model in found.items()
         )
+        options = " or ".join(f"model={name}" for name in found)
+        is_read = "is not read" if len(found) == 1 else "none of them is read"
+        fail(path, 1, f"{told}, and {is_read}: say --columns {options}, or --columns model=none to leave it")
 
 
 def _ask_for_named_models(path: StrPath, layout: Layout) -> None:

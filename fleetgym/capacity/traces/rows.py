@@ -31,7 +31,7 @@ _SUCCESS = frozenset(
     + ("stop", "length", "unset", "none", "null", "nan", "0", "1", "status_code_ok", "status_code_unset")
     + ("default", "debug", "warning")
 )
-_MISSING = ("", "nan", "none", "null", "na", "n/a")
+_MISSING = ("", "nan", "none", "null", "na", "n/a", "-", "\\n")  # the last two of proxies and databases
 #: What says that a request was turned away for there being too many: codes, and words of engines and clouds.
 _TURNED_AWAY = re.compile(
     r"(429|503|529)(\.0)?$|.*(rate.?limit|throttl|too.?many.?requests|overloaded|resource.?exhausted"
