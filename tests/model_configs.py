@@ -570,6 +570,24 @@ DOTS_1 = {
     "layer_types": ["full_attention"] * 62,
     "max_position_embeddings": 131072,
 }
+LING_MINI_2 = {
+    "model_type": "bailing_moe_v2",
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "moe_intermediate_size": 512,
+    "num_hidden_layers": 20,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts": 256,
+    "num_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 1,
+    "vocab_size": 157184,
+    "tie_word_embeddings": False,
+    "use_qk_norm": True,
+    "max_position_embeddings": 32768,
+}
 
 
 QWEN25_VL_7B = {

@@ -138,6 +138,9 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
         "glm_moe_dsa": _Kind(experts="n_routed_experts"),
         "deepseek_v32": _Kind(experts="n_routed_experts"),
         "dots1": _Kind(head_norms=True, experts="n_routed_experts"),
+        "bailing_moe_v2": _Kind(
+            head_norms_if="use_qk_norm", experts="num_experts", shared="num_shared_experts"
+        ),
         "apertus": _Kind(gates=2, head_norms=True),
         "ernie4_5": _Kind(tied=True),
         "ernie4_5_moe": _Kind(

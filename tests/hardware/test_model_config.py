@@ -23,6 +23,7 @@ from model_configs import (
     HUNYUAN_A13B,
     KIMI_K2,
     KIMI_LINEAR,
+    LING_MINI_2,
     LLAMA4_MAVERICK,
     LLAMA_70B,
     MINIMAX_M2,
@@ -78,6 +79,7 @@ CASES = [
     ("SmolLM3-3B", SMOLLM3, 3.08, 3.08, 36 * 4 * 128 * 4),
     ("Qwen2.5-VL-7B", QWEN25_VL_7B, 7.62, 7.62, 28 * 4 * 128 * 4),  # without the part for images
     ("dots.llm1", DOTS_1, 142.0, 14.0, 62 * 32 * 128 * 4),
+    ("Ling-mini-2.0", LING_MINI_2, 16.26, 1.43, 20 * 4 * 128 * 4),
 ]
 
 
