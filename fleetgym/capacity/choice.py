@@ -263,8 +263,9 @@ def choose(
         named.setdefault(better, named[fleet])
         if label not in best or judge.score(better, CHECKS[-1]) < judge.score(best[label], CHECKS[-1]):
             best[label] = better
-    if best.get(ALONE) == best.get(MARGIN):
-        best.pop(ALONE, None)
+    if {ALONE, MARGIN} <= set(best) and len(_types(instance, best[MARGIN])) == 1:
+        alone, plan = (judge.score(best[kind], CHECKS[-1]) for kind in (ALONE, MARGIN))
+        best.pop(MARGIN if alone < plan else ALONE)  # both are of one type: the better one stands for it
     first = min(best, key=lambda kind: (judge.score(best[kind], CHECKS[-1]), best[kind]))
     if not judge.keeps(best[first]):
         over = min(judge.over(fleet) for fleet in best.values())
@@ -446,12 +447,17 @@ def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -
 def _in_pools(instance: Instance, kind: str, fleet: Fleet) -> np.ndarray:
     """Return the configurations that a kind of plan may have, (C,) bool; one GPU type is that of the fleet."""
     if kind == ALONE:
-        held = instance.gpu_use @ np.array(fleet) > 0
-        types = {pool.gpu_type for pool, has in zip(instance.pools, held, strict=True) if has}
+        types = _types(instance, fleet)
         others = np.array([pool.gpu_type not in types for pool in instance.pools])
         return instance.gpu_use[others].sum(axis=0) == 0
     on_spot = instance.gpu_use[spot_pools(instance)].sum(axis=0) > 0
     return ~on_spot if kind == BASE else on_spot if kind == SPOT else np.ones_like(on_spot)
+
+
+def _types(instance: Instance, fleet: Fleet) -> set[str]:
+    """Return the GPU types that a fleet has."""
+    held = instance.gpu_use @ np.array(fleet) > 0
+    return {pool.gpu_type for pool, has in zip(instance.pools, held, strict=True) if has}
 
 
 def _kind(instance: Instance, fleet: Fleet) -> str:

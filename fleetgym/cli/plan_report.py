@@ -19,6 +19,7 @@ _MUCH_MISSED = 0.02
 _MANY_LONG = 0.01  # of a workload's prompts
 _CHANCE = 1.645  # standard errors: what one in twenty seeds exceeds
 _WIDTH = 80
+_IDLE = 0.005  # a load that is printed as 0 %
 _HOURS_A_MONTH = 730.0  # as clouds bill
 #: Terms that somebody is paid; the others are penalties, which a plan weighs against them.
 _CASH = ("rental", "startup", "model_storage", "data_storage")
@@ -260,6 +261,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
             [
                 f"buy\n{_fleet(instance, facts, numbers, details)}",
                 *_limits(instance, numbers),
+                *_idle(facts, numbers),
                 *_extrapolated(instance, facts),
                 *_long_prompts(facts["routing"]),
             ]
@@ -278,7 +280,10 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
         parts.append(_choice_words(facts, details))
     parts += [*_hourly_words(facts), *_known_words(instance)]
     if not details:
-        parts.append("--details: routes, SLOs, cost by term and its bound; --schedule: fleets by hour")
+        several = len({pool.gpu_type for pool in instance.pools}) > 1
+        other = "; --why-not each-gpu: other GPUs" * several
+        told = f"--details: routes, SLOs, cost by term and its bound; --schedule: fleets by hour{other}"
+        parts.append(wrap(told))
         return "\n\n".join(parts)
     window = f"a window of {_multiple(facts)}"
     knows_no = "; the bound knows no drops" if _loses(instance) else ""
@@ -548,7 +553,7 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
         days = None if instance.stated is None else instance.stated.commitment_days(pool)
         per = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
         total = 0.0 if days is None else 24.0 / hours * days * paid["usd_per_episode"]
-        term = "" if days is None else f", {number(total, 0)} in the {days} days"
+        term = f", {number(total, 0)} in the {days} days" if days else "; no term was given"
         text += "\n" + wrap(f"commit to {n} {pool}: {usd} USD per {per}, used or not{term}")
         committed_usd += total
     if len(facts["commitments"]) > 1 and committed_usd:
@@ -621,6 +626,13 @@ def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
         told = f"{why}at most {most} requests at once (in vLLM --max-num-seqs)"
         found.setdefault(told, []).append(label)
     return [wrap(f"{', '.join(labels)}: {told}") for told, labels in found.items()]
+
+
+def _idle(facts: dict[str, Any], numbers: dict[str, str]) -> list[str]:
+    """Return what replicas are for that have nothing to do at nominal demand."""
+    labels = [label for name, label in numbers.items() if facts["busy"][name] < _IDLE]
+    told = f"{', '.join(labels)}: idle at nominal demand; needed where demand is above what the others serve"
+    return [wrap(told)] if labels else []
 
 
 def _extrapolated(instance: Instance, facts: dict[str, Any]) -> list[str]:

@@ -16,12 +16,13 @@ from fleetgym.agents.registry import make_planner
 from fleetgym.capacity.choice import BASE, SPOT, choose, spot_pools
 from fleetgym.capacity.held import UNSERVED, HeldFleets
 from fleetgym.capacity.queued import late_without_shedding
-from fleetgym.capacity.risk import RISK_STREAM, generated_days
+from fleetgym.capacity.risk import RISK_STREAM, generated_days, plan_with_risk
 from fleetgym.capacity.schedule import make_schedule
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.target import target_instance
 from fleetgym.cli.parser import main
+from fleetgym.cli.plan_report import describe_plan, risky_facts
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance
 
@@ -361,3 +362,28 @@ def test_a_plan_for_a_spreadsheet(tmp_path: Path, words: list[str], columns: lis
     if not words:
         held = {name: pool["held"] for name, pool in facts["gpus"].items()}
         assert dict(zip(table["pool"], table["gpus"], strict=True)) == held
+
+
+def test_no_kind_contradicts_the_headline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan that is of one GPU type is not beside a dearer `one GPU type alone`; other GPUs have their question."""
+    offers = (Offer(gpu="L40S", usd_per_gpu_h=1.2), Offer(gpu="H100", usd_per_gpu_h=3.0))
+    out = screen(imported(tmp_path, *offers, scale=1.0), tmp_path, capsys)
+    assert "1 L40S: rent 1.20 USD/h" in out
+    assert "one GPU type alone" not in out
+    assert out.endswith("--why-not each-gpu: other GPUs")
+
+
+def test_a_term_that_is_missing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For how long a commitment is paid, or that nobody said it."""
+    out = screen(imported(tmp_path, dataclasses.replace(YEAR, term_days=None)), tmp_path, capsys)
+    assert "used or not; no term was given" in out
+
+
+def test_idle_replicas_say_what_they_are_for(tmp_path: Path) -> None:
+    """0 % at nominal demand is a reserve."""
+    instance = imported(tmp_path, Offer(gpu="H100", usd_per_gpu_h=3.0))
+    found = plan_with_risk(instance, "agh", days=0)
+    facts = risky_facts(instance, found, "agh")
+    assert "idle" not in describe_plan(instance, facts)
+    idle = {**facts, "busy": dict.fromkeys(facts["busy"], 0.001)}
+    assert "#1: idle at nominal demand; needed where" in describe_plan(instance, idle)
