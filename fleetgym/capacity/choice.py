@@ -44,6 +44,7 @@ CHOICE_STREAM = 0x63686F73
 _SAFE = 1.645  # standard errors that a limit is kept with
 _FEWEST = 0.75  # multiple of nominal demand; whatever plans for less loses
 _ROUNDS = 30
+_REFINED_TO = 1.25  # GPU types that cost more than this times the best one are not worth refining
 #: Replicas of one configuration for others. One on demand may need several on spot, of which some drop.
 _EXCHANGES = ((1, 1), (2, 1), (3, 1), (4, 1), (1, 2))
 
@@ -251,21 +252,32 @@ def choose(
     best: dict[str, Fleet] = {}
     order = sorted(named, key=lambda fleet: (judge.score(fleet, CHECKS[0]), fleet))
     for done, fleet in enumerate(order, start=1):
-        kind = named[fleet][0]
-        if kind not in best or judge.beats(fleet, best[kind]):
-            best[kind] = fleet
+        kinds, types = {named[fleet][0]} - {ALONE}, _types(instance, fleet)
+        if (
+            candidates.types and len(types) == 1
+        ):  # each, as one that was planned worse may be refined to a better plan
+            kinds.add(f"{ALONE}: {types.pop()}")
+        for kind in sorted(kinds):
+            if kind not in best or judge.beats(fleet, best[kind]):
+                best[kind] = fleet
         if progress is not None:
             progress(done, len(order))
     planned, used = dict(best), np.any(list(named), axis=0)
+    alone = [judge.score(fleet, CHECKS[-1]) for kind, fleet in best.items() if kind.startswith(ALONE)]
     for kind, fleet in planned.items() if margin is None else ():
+        if kind.startswith(ALONE) and judge.score(fleet, CHECKS[-1]) > _REFINED_TO * min(alone):
+            continue
         better = _refine(instance, judge, fleet, used & _in_pools(instance, kind, fleet))
-        label = kind if better == fleet or kind == ALONE else _kind(instance, better)
+        label = kind if better == fleet or kind.startswith(ALONE) else _kind(instance, better)
         named.setdefault(better, named[fleet])
         if label not in best or judge.score(better, CHECKS[-1]) < judge.score(best[label], CHECKS[-1]):
             best[label] = better
+    if alone:
+        each = [best.pop(kind) for kind in list(best) if kind.startswith(ALONE)]
+        best[ALONE] = min(each, key=lambda fleet: (judge.score(fleet, CHECKS[-1]), fleet))
     if {ALONE, MARGIN} <= set(best) and len(_types(instance, best[MARGIN])) == 1:
-        alone, plan = (judge.score(best[kind], CHECKS[-1]) for kind in (ALONE, MARGIN))
-        best.pop(MARGIN if alone < plan else ALONE)  # both are of one type: the better one stands for it
+        one, plan = (judge.score(best[kind], CHECKS[-1]) for kind in (ALONE, MARGIN))
+        best.pop(MARGIN if one < plan else ALONE)  # both are of one type: the better one stands for it
     first = min(best, key=lambda kind: (judge.score(best[kind], CHECKS[-1]), best[kind]))
     if not judge.keeps(best[first]):
         over = min(judge.over(fleet) for fleet in best.values())
@@ -312,6 +324,9 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
         self._base_gpus = base_gpus
         self._spot = spot_pools(instance)
         self.has_spot = bool(self._spot.any()) and instance.dynamics.availability.kind != "constant"
+        several = sorted({pool.gpu_type for pool in instance.pools if pool.cap_gpus})
+        #: GPU types that are planned alone, too: where there are several, no spot, and the margin is free.
+        self.types = several if margin is None and len(several) > 1 and not self.has_spot else []
 
     def __iter__(self) -> Iterator[tuple[Fleet, tuple[str, float, float]]]:
         if self._running is not None:
@@ -333,10 +348,9 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
                 yield tuple(fleet.tolist()), (kind, base, spot)
 
     def _alone(self) -> Iterator[tuple[Fleet, tuple[str, float, float]]]:
-        """Yield plans on one GPU type alone, where there are several and the margin is free."""
+        """Yield plans on one GPU type alone."""
         types = [pool.gpu_type if pool.cap_gpus else "" for pool in self._view.instance.pools]
-        several = sorted(set(types) - {""})
-        for gpu in several if self._margin is None and len(several) > 1 else ():
+        for gpu in self.types:
             for margin in MARGINS:
                 fleet = self._raised(self._plan(1.0 + margin, np.array(types) == gpu))
                 if any(fleet):
@@ -446,7 +460,7 @@ def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -
 
 def _in_pools(instance: Instance, kind: str, fleet: Fleet) -> np.ndarray:
     """Return the configurations that a kind of plan may have, (C,) bool; one GPU type is that of the fleet."""
-    if kind == ALONE:
+    if kind.startswith(ALONE):
         types = _types(instance, fleet)
         others = np.array([pool.gpu_type not in types for pool in instance.pools])
         return instance.gpu_use[others].sum(axis=0) == 0

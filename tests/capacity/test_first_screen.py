@@ -13,7 +13,7 @@ from sample_traces import write_generic
 
 import fleetgym
 from fleetgym.agents.registry import make_planner
-from fleetgym.capacity.choice import BASE, SPOT, choose, spot_pools
+from fleetgym.capacity.choice import ALONE, BASE, MARGIN, SPOT, Limits, choose, spot_pools
 from fleetgym.capacity.held import UNSERVED, HeldFleets
 from fleetgym.capacity.queued import late_without_shedding
 from fleetgym.capacity.risk import RISK_STREAM, generated_days, plan_with_risk
@@ -21,6 +21,7 @@ from fleetgym.capacity.schedule import make_schedule
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.target import target_instance
+from fleetgym.capacity.what_if import only
 from fleetgym.cli.parser import main
 from fleetgym.cli.plan_report import describe_plan, risky_facts
 from fleetgym.model.instance import Instance
@@ -387,3 +388,16 @@ def test_idle_replicas_say_what_they_are_for(tmp_path: Path) -> None:
     assert "idle" not in describe_plan(instance, facts)
     idle = {**facts, "busy": dict.fromkeys(facts["busy"], 0.001)}
     assert "#1: idle at nominal demand; needed where" in describe_plan(instance, idle)
+
+
+def test_one_type_alone_is_the_best_of_all_types(tmp_path: Path) -> None:
+    """The row of the table is what `--why-not` finds, though mixed planning has found that fleet before."""
+    offers = (Offer(gpu="H100", usd_per_gpu_h=6.88), Offer(gpu="H200", usd_per_gpu_h=7.912))
+    options = {"models": ["Llama-3.1-70B"], "slo": "ttft=2,tpot=60ms", "scale": 11.0}
+    instance, planner = imported(tmp_path, *offers, **options), make_planner("agh")
+    limits = Limits(miss_at_most=0.01)
+    alone = [choose(only(instance, gpu), planner, limits=limits).best for gpu in ("H100", "H200")]
+    kinds = {tried.kind: tried for tried in choose(instance, planner, limits=limits).kinds}
+    assert list(kinds) == [MARGIN, ALONE]
+    assert kinds[ALONE].cost_usd == min(tried.cost_usd for tried in alone)
+    assert kinds[MARGIN].cost_usd < kinds[ALONE].cost_usd
