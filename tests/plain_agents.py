@@ -37,6 +37,13 @@ def uses_most() -> None:
         _compute(0.85)
 
 
+def uses_more() -> None:
+    """Use 1.3 CPU seconds, once."""
+    if not _started:
+        _started.append(0)
+        _compute(1.3)
+
+
 def burns() -> None:
     """Compute for ever."""
     while True:

@@ -32,7 +32,7 @@ from fleetgym.files.schema import (
     spec,
     to_jsonable,
 )
-from fleetgym.runtime.threads import THREADS
+from fleetgym.runtime.threads import THREADS, one_thread
 
 CALIBRATION_FORMAT = "fleetgym-calibration-2"
 
@@ -44,6 +44,8 @@ MAX_DRIFT = 0.15
 #: loops was not measured there: it takes 3.07 times the kernels of format 1, as they were when that was defined, on an
 #: AMD EPYC; these had 0.22.
 _REFERENCE_S = {"python": 0.30, "numpy": 0.44, "lp": 0.22, "compiled": 0.68}
+
+_SAMPLES = 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ class Calibration:
     spread: float = spec(q.SPREAD, doc="largest over smallest speed of a round, minus 1")
     cpu_s: Parts = spec(Nested(Parts))
     speed: float = spec(q.SPEED, doc="reference CPU seconds per CPU second")
+    sample_s: float = spec(q.LIMIT_S, doc="CPU seconds of the small work that is measured while agents wait")
 
 
 @functools.cache
@@ -139,8 +142,12 @@ def calibrate(rounds: int = 5) -> Calibration:
     """
     import numpy as np
 
+    from fleetgym.evaluation.isolation.calibration_work import sample_s
+
     path = calibration_path()
     parts = measure(rounds)
+    with one_thread():
+        samples = [sample_s() for _ in range(_SAMPLES)]
     speeds = [part.speed() for part in parts]
     middle = Parts(**{name: statistics.median(getattr(p, name) for p in parts) for name in _REFERENCE_S})
     found = Calibration(
@@ -155,14 +162,20 @@ def calibrate(rounds: int = 5) -> Calibration:
         spread=max(speeds) / min(speeds) - 1.0,
         cpu_s=middle,
         speed=middle.speed(),
+        sample_s=statistics.median(samples),
     )
     write_json(path, to_jsonable(found))
     return found
 
 
+def calibration() -> Calibration:
+    """Return this machine's calibration; make it if that was never done."""
+    return read_calibration() or calibrate()
+
+
 def speed() -> float:
     """Return the reference CPU seconds per CPU second of this machine; calibrate it if that was never done."""
-    return (read_calibration() or calibrate()).speed
+    return calibration().speed
 
 
 def drift(reference: float, rounds: int = 3) -> float:

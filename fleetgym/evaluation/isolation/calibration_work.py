@@ -9,6 +9,7 @@ JSON.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
@@ -35,6 +36,20 @@ def workload() -> dict[str, Callable[[], float]]:
     return {"python": _python_work, "numpy": _numpy_work(), "lp": _lp_work(), "compiled": _compiled_work()}
 
 
+@functools.cache
+def _small_numpy_work() -> Callable[[], float]:
+    return _numpy_work(rounds=3)
+
+
+def sample_s() -> float:
+    """Return the CPU seconds of a small part of the workload, some 25 ms of Python and NumPy."""
+    work = _small_numpy_work()
+    begin = time.thread_time()
+    _count(75_000, 503)
+    work()
+    return time.thread_time() - begin
+
+
 def _cpu_s(work: Callable[[], object]) -> float:
     begin = time.process_time()
     work()
@@ -42,18 +57,22 @@ def _cpu_s(work: Callable[[], object]) -> float:
 
 
 def _python_work() -> int:
+    counts = _count(1_200_000, 5003)
+    return sum(sum(sorted(counts.values(), key=lambda count: -count)[:100]) for _ in range(20))
+
+
+def _count(steps: int, keys: int) -> dict[int, int]:
+    """Return how often each key comes up."""
     counts: dict[int, int] = {}
-    state, total = 12345, 0
-    for _ in range(1_200_000):
+    state = 12345
+    for _ in range(steps):
         state = (1103515245 * state + 12345) % 2**31
-        key = state % 5003
+        key = state % keys
         counts[key] = counts.get(key, 0) + 1
-    for _ in range(20):
-        total += sum(sorted(counts.values(), key=lambda count: -count)[:100])
-    return total
+    return counts
 
 
-def _numpy_work() -> Callable[[], float]:
+def _numpy_work(rounds: int = 90) -> Callable[[], float]:
     rng = np.random.default_rng(1)
     matrix, values = rng.random((400, 400)), rng.random(200_000)
     # Written in place: how memory is allocated differs from process to process.
@@ -65,7 +84,7 @@ def _numpy_work() -> Callable[[], float]:
 
     def work() -> float:
         total = 0.0
-        for _ in range(90):
+        for _ in range(rounds):
             np.matmul(matrix, matrix, out=product)
             np.copyto(floats, values)
             floats.sort()

@@ -35,6 +35,13 @@ DROP_VARIABLE = "FLEETGYM_DROP_CACHES"
 _DROP = Path("/proc/sys/vm/drop_caches")
 _PAGES_AND_NAMES = "3"
 _POLL_S = 0.02
+#: The machine is compared with its calibration, which takes 25 ms, after so many CPU seconds of an agent.
+_COMPARE_EVERY_S = 0.4
+_MOST_SLOWDOWN = 2.0
+#: A budget is spent when the charge exceeds it by this factor: under load, charges are right within a tenth.
+_OVER_BUDGET = 1.1
+#: CPU seconds that an agent which waits may still use meanwhile.
+_WAITING_S = 0.001
 
 
 class BudgetSpent(Exception):
@@ -131,15 +138,21 @@ class OfficialAgent(AgentProcess):
     """
 
     def __init__(self, name: str, rules: Rules, instance: str):
-        from fleetgym.evaluation.isolation.calibration import machine_name, speed
+        from fleetgym.evaluation.isolation.calibration import calibration, machine_name
 
         super().__init__(name, Limits())
         self.rules = rules
-        #: Reference CPU seconds per CPU second where this runs: a worker may be another machine than the header's.
-        self.speed: float = rules.speed if machine_name() == rules.machine else speed()
+        kept = calibration()
+        self._calm_sample_s = kept.sample_s
+        # a worker may be another machine than the header's
+        self._calm_speed = rules.speed if machine_name() == rules.machine else kept.speed
+        self.speed: float = self._calm_speed
         self._hide = hidden_files(instance)
         self._sandbox: Sandbox | None = None
         self._charged_s = 0.0  # CPU seconds that are accounted for
+        self._reference_s = 0.0  # what they were charged as
+        self._compared_s = 0.0  # CPU seconds when the machine was last compared with its calibration
+        self._slowdown = 1.0  # what that found
 
     def reset(self, instance: Instance, info: Mapping[str, Any], seed: int) -> float:
         """Start the agent and begin its episode; return the CPU seconds since its start.
@@ -154,6 +167,7 @@ class OfficialAgent(AgentProcess):
         load_kernels(instance)  # the agent finds them compiled
         self._allow(self.rules.reset_cpu_s)
         super().reset(instance, info, seed)
+        self._compare()
         used_s = self._charge()
         self._allow(self.rules.cpu_s)
         return used_s
@@ -169,24 +183,44 @@ class OfficialAgent(AgentProcess):
             As `reset`.
         """
         action, _ = super().act(observation, info)
+        if self._used_s - self._compared_s >= _COMPARE_EVERY_S:
+            self._compare()
         return action, self._charge()
 
     def _allow(self, reference_s: float) -> None:
-        self._cpu_left_s = reference_s / self.speed
-        self._wall_left_s = self.rules.wall_factor * self._cpu_left_s
+        self._left_s = _OVER_BUDGET * reference_s
+        self._wall_left_s = self.rules.wall_factor * reference_s / self._calm_speed
 
     def _charge(self) -> float:
-        """Return the CPU seconds since the last call."""
+        """Return the CPU seconds since the last call; where the machine is slower now they count as fewer."""
         used_s = self._used_s - self._charged_s
         self._charged_s += used_s
-        self._cpu_left_s -= used_s
+        self._reference_s += self._in_reference_s(used_s)
+        self._left_s -= self._in_reference_s(used_s)
+        if self._charged_s > 0:
+            self.speed = self._reference_s / self._charged_s
         return used_s
+
+    def _in_reference_s(self, cpu_s: float) -> float:
+        return cpu_s * self._calm_speed / self._slowdown
+
+    def _compare(self) -> None:
+        """Note how many times slower than calibrated the machine is while the agent waits; 1 if it does not wait."""
+        from fleetgym.evaluation.isolation.calibration_work import sample_s
+
+        slowdown = min(max(1.0, sample_s() / self._calm_sample_s), _MOST_SLOWDOWN)
+        if self._sandbox is not None:  # it has begun
+            self._compared_s = self._used_s
+            is_busy = self._sandbox.usage().cpu_s > self._used_s + _WAITING_S
+            slowdown = 1.0 if is_busy else slowdown
+        self._slowdown = slowdown
 
     # -- the process
 
     def _start(self) -> None:
         if self.rules.caches == "dropped":
             drop_caches()
+        self._compare()
         command = agent_command(None)
         self._sandbox = Sandbox(command, 2e9 * self.rules.memory_gb, self._hide, self.name)
         self._used_s = 0.0
@@ -238,8 +272,8 @@ class OfficialAgent(AgentProcess):
         assert self._sandbox is not None
         usage = self._sandbox.usage()
         self._used_s = usage.cpu_s
-        if usage.cpu_s - self._charged_s > self._cpu_left_s:
-            raise BudgetSpent(usage.cpu_s - self._charged_s)
+        if self._in_reference_s(usage.cpu_s - self._charged_s) > self._left_s:
+            raise BudgetSpent(self._charge())
         limit = self.rules.memory_gb * 1e9
         if usage.resident_bytes > limit and self._sandbox.tree.private_bytes() > limit:
             raise AgentFailure("resources", f"took over {self.rules.memory_gb:g} GB of memory")
