@@ -283,7 +283,6 @@ def _add_playing(verb: options.AddVerb) -> None:
         metavar="FILE",
         help="made by import-trace: its traffic, SLOs and GPUs take the place of the settings that are not given",
     )
-    options.add_own_files(p)
     options.add_plot(p)
     p = verb(
         "evaluate",

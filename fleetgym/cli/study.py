@@ -18,7 +18,6 @@ from fleetgym.agents.arguments import MOST, at_least, is_number
 from fleetgym.agents.registry import load_target, split_arguments, summary
 from fleetgym.cli.output import tell
 from fleetgym.cli.pictures import check_picture, save_picture
-from fleetgym.cli.trace_options import own_files
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.runtime.entry_points import named_entries
 from fleetgym.runtime.text_tables import NOTHING, align
@@ -39,20 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.study is None:
         print(_list(arguments.json))
         return 0
-    from fleetgym.capacity.traces.own_hardware import read_own
-    from fleetgym.capacity.traces.studied import knowing
-
     name, settings = split_arguments(arguments.study.strip())
     check_picture(arguments.plot)
-    files = own_files(arguments)
-    if any(files) and arguments.instance is None:
-        raise FleetgymError("--model-file, --gpu-file and --profile are for --instance; leave them away")
-    with knowing(read_own(*files)):
-        if arguments.instance is not None:
-            settings = _of_instance(name, arguments.instance, settings)
-        answer = ask(name, settings)
-        if arguments.plot is not None:
-            save_picture(answer.draw(), arguments.plot)
+    if arguments.instance is not None:
+        settings = _of_instance(name, arguments.instance, settings)
+    answer = ask(name, settings)
+    if arguments.plot is not None:
+        save_picture(answer.draw(), arguments.plot)
     rows = [{key: _plain(value) for key, value in row.items()} for row in answer.rows]
     note = getattr(answer, "note", "")
     tell(

@@ -214,14 +214,10 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     for name, reader in {"columns": parse_columns, "binds": parse_binds, "caps": parse_caps}.items():
         if name in options:
             options[name] = reader(options[name])
-    if any(files := own_files(arguments)):
+    files = [getattr(arguments, name) or [] for name in ("model_file", "gpu_file", "profile")]
+    if any(files):
         options["own"] = read_own(*files)
     return {**options, "by": _sorting_rule(arguments)}
-
-
-def own_files(arguments: argparse.Namespace) -> list[list[str]]:
-    """Return the files of one's own models, GPUs and measurements."""
-    return [getattr(arguments, name) or [] for name in ("model_file", "gpu_file", "profile")]
 
 
 def _sorting_rule(arguments: argparse.Namespace) -> str:

@@ -23,7 +23,7 @@ from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.objectives import Slo, slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer, pool_ids
-from fleetgym.capacity.traces.recipe import Recipe
+from fleetgym.capacity.traces.recipe import Recipe, recipe_of
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families import market
@@ -31,9 +31,8 @@ from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.families.static import Columns, allocate, largest_load, restrict
 from fleetgym.families.text import six
 from fleetgym.files.documents import canonical_hash
-from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.errors import FleetgymError
 from fleetgym.files.schema import read_object, to_jsonable
-from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.homogeneous import Column
 from fleetgym.hardware.performance import gpu_rates, roofline
 from fleetgym.hardware.performance.held import DEVIATIONS
@@ -140,15 +139,10 @@ def remade(instance: Instance, slos: Sequence[Slo]) -> Instance | None:
     FleetgymError
         If nothing can serve a workload within its SLOs.
     """
-    if instance.facts is None or instance.facts.recipe is None:
+    recipe = recipe_of(instance)
+    if recipe is None or recipe.made != _hash_without_recipe(instance):
         return None
-    try:
-        recipe = read_object(Recipe, instance.facts.recipe)
-    except DataError as error:
-        raise DataError(error.message, f"$.facts.recipe{error.path.removeprefix('$')}") from None
-    if recipe.made != _hash_without_recipe(instance):
-        return None
-    with catalog.also(recipe.own_gpus, recipe.own_models):
+    with recipe.known():
         return _made(instance.to_dict() | {"facts": instance.facts}, recipe, slos)[0]
 
 

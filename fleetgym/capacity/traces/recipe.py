@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from fleetgym.capacity.traces.own_hardware import OwnHardware
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.workloads import TraceStatistics
+from fleetgym.files.errors import DataError
 from fleetgym.files.quantities import PENALTY, SHARE
 from fleetgym.files.schema import (
     ID,
@@ -21,12 +23,15 @@ from fleetgym.files.schema import (
     Number,
     Text,
     documented,
+    read_object,
     spec,
 )
+from fleetgym.hardware import catalog
 from fleetgym.hardware.catalog import GpuType, ModelType
 from fleetgym.hardware.performance.held import HeldTokens
 from fleetgym.hardware.performance.roofline import StepTime
 from fleetgym.model.facts import MeasuredStep
+from fleetgym.model.instance import Instance
 
 _AMOUNT = Number(-1.0, 1e12)
 
@@ -98,7 +103,27 @@ class Recipe(Checked):
             ),
         )
 
+    def known(self) -> AbstractContextManager[None]:
+        """Let the catalogue know models and GPUs of one's own while a block runs."""
+        return catalog.also(self.own_gpus, self.own_models)
+
     @property
     def step_times(self) -> Mapping[tuple[str, str, str, int], StepTime]:
         """Step times of one's own, by model, GPU, precision and TP degree."""
         return {(s.model, s.gpu, s.precision, s.tensor_parallel): s.step for s in self.own_steps}
+
+
+def recipe_of(instance: Instance) -> Recipe | None:
+    """Return what an imported instance was made of; None where its file does not say it, as of older versions.
+
+    Raises
+    ------
+    DataError
+        With the path of what is wrong.
+    """
+    if instance.facts is None or instance.facts.recipe is None:
+        return None
+    try:
+        return read_object(Recipe, instance.facts.recipe)
+    except DataError as error:
+        raise DataError(error.message, f"$.facts.recipe{error.path.removeprefix('$')}") from None

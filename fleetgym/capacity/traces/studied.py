@@ -1,21 +1,20 @@
 """Read what a planner's study needs from an imported instance: token lengths, and profiles of its GPUs.
 
 A study names the instance by its file: as the workload, ``"day.json"``, and in the name of a GPU, ``"H100@day.json"``.
-Models, GPUs and measurements of one's own are not in that file: they are read again, see `knowing`.
+Models, GPUs and measurements of one's own are in that file.
 """
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fleetgym.capacity.traces.candidates import ENGINE
-from fleetgym.capacity.traces.own_hardware import OwnHardware
+from fleetgym.capacity.traces.recipe import recipe_of
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.homogeneous import deployment_of
@@ -27,21 +26,7 @@ from fleetgym.model.library import load_instance
 
 #: Power of the GPUs of which a curve is published.
 _POWER = {"A10G": "A10G", "A100-80GB": "A100-80GB", "H100": "H100-80GB"}
-_STEPS: contextvars.ContextVar[Mapping[tuple[str, str, str, int], StepTime] | None] = contextvars.ContextVar(
-    "measured steps", default=None
-)
 _RATES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of today's
-
-
-@contextlib.contextmanager
-def knowing(own: OwnHardware) -> Iterator[None]:
-    """Let studies know models, GPUs and measurements of one's own while the block runs."""
-    token = _STEPS.set(own.steps)
-    try:
-        with own.known():
-            yield
-    finally:
-        _STEPS.reset(token)
 
 
 def is_file(workload: str) -> bool:
@@ -79,13 +64,21 @@ def own_gpus(path: str) -> dict[str, Profile]:
     Raises
     ------
     FleetgymError
-        If a model, a GPU or a measurement of one's own was not given again, see `knowing`.
+        If the file of an older version lacks a model, a GPU or a measurement of one's own.
     """
     return dict(_profiles(load_instance(path)))
 
 
 def _profiles(instance: Instance) -> Mapping[str, Profile]:
-    _check_known(instance)
+    recipe = recipe_of(instance)
+    with contextlib.nullcontext() if recipe is None else recipe.known():
+        _check_known(instance)
+        return _best_profiles(instance, {} if recipe is None else recipe.step_times)
+
+
+def _best_profiles(
+    instance: Instance, steps: Mapping[tuple[str, str, str, int], StepTime]
+) -> Mapping[str, Profile]:
     table = instance.performance
     rates = np.array([w.rate_rps for w in instance.workloads])
     best: dict[str, tuple[float, float, int]] = {}
@@ -105,39 +98,36 @@ def _profiles(instance: Instance) -> Mapping[str, Profile]:
         served = float(rates[serves].sum())
         if served > 0.0:
             best[gpu] = min(best.get(gpu, (0.0, np.inf, c)), (-served, usd / served, c))
-    return {gpu: _profile(instance, c) for gpu, (_, _, c) in best.items()}
+    return {gpu: _profile(instance, c, steps) for gpu, (_, _, c) in best.items()}
 
 
 def _check_known(instance: Instance) -> None:
     """Refuse an instance of which the catalogue, or a measurement, is not known any more."""
-    lacking = {
-        "--model-file": {c.model for c in instance.configurations} - set(catalog.model_names()),
-        "--gpu-file": {pool.gpu_type for pool in instance.pools} - set(catalog.gpu_names()),
-    }
-    for option, names in lacking.items():
-        if names:
-            raise FleetgymError(
-                f"the instance has {', '.join(sorted(names))}, which the catalogue lacks: give the {option} of which "
-                "it was made again"
-            )
+    lacking = {c.model for c in instance.configurations} - set(catalog.model_names())
+    lacking |= {pool.gpu_type for pool in instance.pools} - set(catalog.gpu_names())
+    if lacking:
+        raise FleetgymError(
+            f"the instance has {', '.join(sorted(lacking))}, which the catalogue lacks and its file does not describe: "
+            "import the trace again"
+        )
     if instance.stated is not None and instance.stated.coefficients != ENGINE.coefficients:
         raise FleetgymError(
             f"the instance's times are of version {instance.stated.coefficients} of the coefficients, and this study "
             f"would use version {ENGINE.coefficients}: import the trace again"
         )
-    if instance.stated is not None and instance.stated.measured_steps and not _STEPS.get():
+    if instance.stated is not None and instance.stated.measured_steps and instance.stated.recipe is None:
         raise FleetgymError(
-            "the instance was made of measured times: give the --profile of which it was made again"
+            "the instance was made of measured times, which its file does not have: import the trace again"
         )
 
 
-def _profile(instance: Instance, c: int) -> Profile:
+def _profile(instance: Instance, c: int, steps: Mapping[tuple[str, str, str, int], StepTime]) -> Profile:
     configuration = instance.configurations[c]
     deployment = deployment_of(instance, c)
     tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
     pool = next(p for p in instance.pools if p.id == tier.pool)
     limit = None if instance.stated is None else instance.stated.engine_limit(configuration.id)
-    options = dataclasses.replace(ENGINE, steps=_STEPS.get() or {})
+    options = dataclasses.replace(ENGINE, steps=steps)
     if limit is not None:
         options = dataclasses.replace(options, max_num_seqs=limit)
     profile = deployment_profile(deployment, pool.price_usd_per_gpu_h, options)
