@@ -49,11 +49,11 @@ def describe_sweep(
     for name, instance, facts in zip(names, instances, rows, strict=True):
         if over != "beside" or name == CHOSEN:
             for warning in warnings_of(instance, facts):
-                missed, _, why = " ".join(warning.split()).removeprefix("WARNING: ").partition(" % ")
-                told_of.setdefault(why, []).append(f"{name} {missed} %")
-    full = [wrap(f"{', '.join(missed)} {why}") for why, missed in told_of.items()]
+                missed, _, rest = " ".join(warning.split()).removeprefix("WARNING: ").partition(" % ")
+                told_of.setdefault(rest, []).append(f"{name}: {missed} %")
+    full = [wrap(f"WARNING: {', '.join(missed)} {rest}") for rest, missed in told_of.items()]
     head = f"{instances[0].id}: plans of {rows[0]['agent']} {why}; {rows[0]['risk']['days']} generated days"
-    told = [*(["WARNING", *full] if full else []), wrap(head), text, *map(wrap, notes)]
+    told = [*full, wrap(head), text, *map(wrap, notes)]
     if over == "without":
         told.append(wrap("no fleet survives any one loss" if notes else _surviving(instances, rows)))
     return "\n\n".join(told)

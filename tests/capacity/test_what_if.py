@@ -260,3 +260,16 @@ def test_no_gpu_alone_is_cheaper_than_the_headline(capsys: pytest.CaptureFixture
     one, other = rows["the plan"], rows["cheap"]
     assert other["risk"]["cost_usd"]["mean"] == one["risk"]["cost_usd"]["mean"]
     assert all(row["choice"]["cost_usd"] >= one["choice"]["cost_usd"] for row in rows.values())
+
+
+def test_a_warning_leaves_the_heading_of_a_table_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is missed stands above, by plan; what the plans are for stands in the heading."""
+    day = str(tmp_path / "day.json")
+    scarce = made(tmp_path, "ttft=2,delay=20", prices=(Offer(gpu="L40S", usd_per_gpu_h=1.2, max_gpus=1),))
+    (tmp_path / "day.json").write_text(json.dumps(scarce.to_dict()))
+    out = told(["plan", day, "--days", "3", "--growth", "1x,2x"], capsys)
+    assert "WARNING: 1x: " in out
+    assert "% of the requests are missed on generated days" in out
+    assert f"{scarce.id}: plans of agh as demand grows; 3 generated days" in out
