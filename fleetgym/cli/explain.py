@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -21,13 +22,27 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain a difference."""
     check_picture(arguments.plot)
     runs = [read_results(file) for file in arguments.results]
-    agent = arguments.agent or _only_agent(runs, arguments.against)
-    _check_against(runs, arguments)
-    found = explain(runs, agent, arguments.against)
+    against = arguments.against
+    if not any(against in run.agents for run in runs) and Path(against).is_file():
+        runs.append(read_results(against))
+        against = _agent_of(runs[-1], against)
+    agent = arguments.agent or _only_agent(runs, against)
+    _check_against(runs, arguments.results, against)
+    found = explain(runs, agent, against)
     if arguments.plot:
         plot_worst_day(found, arguments.plot)
     tell(arguments, found.to_dict(), text(found))
     return 0
+
+
+def _agent_of(run: Results, file: str) -> str:
+    """Return the agent of a results file that stands for it."""
+    if len(run.agents) != 1:
+        raise FleetgymError(
+            f"{file} has episodes of {', '.join(run.agents)}; name the file with the others, and one of these: "
+            "--against NAME"
+        )
+    return run.agents[0]
 
 
 def _only_agent(runs: Sequence[Results], against: str) -> str:
@@ -39,15 +54,15 @@ def _only_agent(runs: Sequence[Results], against: str) -> str:
     return found[0]
 
 
-def _check_against(runs: Sequence[Results], arguments: argparse.Namespace) -> None:
+def _check_against(runs: Sequence[Results], files: Sequence[str], against: str) -> None:
     """Say how to get the other agent's episodes."""
     names = [name for run in runs for name in run.agents]
-    if arguments.against not in names:
+    if against not in names:
         raise FleetgymError(
-            f"no episode of {arguments.against!r} in {', '.join(arguments.results)} (agents: {', '.join(names)}); "
-            f"play it on the same tasks by `fleetgym evaluate {arguments.against} --suite {runs[0].header.suite} "
-            f"--out other.jsonl`, then name its file too: `fleetgym explain {' '.join(arguments.results)} "
-            f"other.jsonl --against {arguments.against}`"
+            f"no episode of {against!r} in {', '.join(files)} (agents: {', '.join(names)}); "
+            f"play it on the same tasks by `fleetgym evaluate {against} --suite {runs[0].header.suite} "
+            f"--out other.jsonl`, then name its file too: `fleetgym explain {' '.join(files)} "
+            f"other.jsonl --against {against}`"
         )
 
 

@@ -321,10 +321,12 @@ def _add_keeping(verb: options.AddVerb) -> None:
         "explain",
         "say why an agent costs more than another: families, hours, cost terms, the worst day",
         "  fleetgym explain mine.jsonl --against margin\n"
-        "  fleetgym explain mine.jsonl margin.jsonl --against margin --plot worst.png",
+        "  fleetgym explain mine.jsonl --against margin.jsonl --plot worst.png",
     )
-    p.add_argument("results", nargs="+", metavar="FILE", help="results files that hold both agents' episodes")
-    p.add_argument("--against", required=True, metavar="AGENT", help="the agent to compare with")
+    p.add_argument("results", nargs="+", metavar="FILE", help="results files")
+    p.add_argument(
+        "--against", required=True, metavar="AGENT", help="the agent to compare with, or a results file of it"
+    )
     p.add_argument("--agent", metavar="NAME", help="whose costs to explain (default: the only other one)")
     options.add_plot(p, "draw the worst day of both")
     _add_best_known(verb)

@@ -110,7 +110,12 @@ def test_the_command(
     evaluate(["hold"], "fleet-v0/toy", out="mine.jsonl", isolate="never")
     assert main(["explain", "mine.jsonl", "--against", "gh"]) == 2
     assert "fleetgym evaluate gh --suite fleet-v0/toy --out other.jsonl" in capsys.readouterr().err
+    evaluate(["gh"], "fleet-v0/toy", out="gh.jsonl", isolate="never")
+    assert main(["explain", "mine.jsonl", "--against", "gh.jsonl"]) == 0
+    assert "hold costs" in capsys.readouterr().out
     evaluate(["gh", "agh"], "fleet-v0/toy", out="other.jsonl", isolate="never")
+    assert main(["explain", "mine.jsonl", "--against", "other.jsonl"]) == 2
+    assert "other.jsonl has episodes of gh, agh" in capsys.readouterr().err
     files = ["explain", "mine.jsonl", "other.jsonl", "--against", "gh"]
     assert main(files) == 2
     assert "name one: --agent NAME" in capsys.readouterr().err
