@@ -28,6 +28,7 @@ PROFILE = (
 #: Everything that reads a fact, and the refusals that depend on one.
 COMMANDS = {
     "plan": ["plan", "{file}", "--days", "2", "--details"],
+    "other SLOs": ["plan", "{file}", "--days", "2", "--slo", "tpot=25ms"],
     "facts of a plan": ["plan", "{file}", "--days", "2", "--json"],
     "schedule": ["plan", "{file}", "--days", "2", "--schedule"],
     "no week in less than a day": ["plan", "{file}", "--days", "0", "--schedule", "--week"],

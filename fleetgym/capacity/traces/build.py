@@ -140,14 +140,15 @@ def remade(instance: Instance, slos: Sequence[Slo]) -> Instance | None:
         If nothing can serve a workload within its SLOs.
     """
     recipe = recipe_of(instance)
-    if recipe is None or recipe.made != _hash_without_recipe(instance):
+    if recipe is None or recipe.made != _hash_of_numbers(instance):
         return None
     with recipe.known():
         return _made(instance.to_dict() | {"facts": instance.facts}, recipe, slos)[0]
 
 
-def _hash_without_recipe(instance: Instance) -> str:
-    data = instance.to_dict()
+def _hash_of_numbers(instance: Instance) -> str:
+    """Return a hash of what is not for people alone, nor the recipe."""
+    data = instance.to_dict() | {"provenance": {}}
     data["facts"].pop("recipe", None)
     return canonical_hash(data)
 
@@ -204,7 +205,7 @@ def _made(fixed: Mapping[str, Any], recipe: Recipe, slos: Sequence[Slo]) -> tupl
         },
     }
     instance = Instance.from_dict({**data, "facts": facts})
-    recipe = dataclasses.replace(recipe, made=_hash_without_recipe(instance))
+    recipe = dataclasses.replace(recipe, made=_hash_of_numbers(instance))
     facts = dataclasses.replace(facts, recipe=to_jsonable(recipe))
     most = largest_load(relaxed, peak * rate, cap)
     notes = [

@@ -71,7 +71,7 @@ class Recipe(Checked):
     own_models: tuple[ModelType, ...] = spec(ListOf(Nested(ModelType)), ())
     own_gpus: tuple[GpuType, ...] = spec(ListOf(Nested(GpuType)), ())
     own_steps: tuple[OwnStep, ...] = spec(ListOf(Nested(OwnStep)), ())
-    made: str = spec(ID, "none", doc="hash of the instance without this recipe")
+    made: str = spec(ID, "none", doc="hash of the instance without this recipe and its provenance")
 
     @classmethod
     def of(
