@@ -344,8 +344,11 @@ def refuse_edited(target: str) -> None:
 
 
 def _module_name(path: Path) -> str:
-    """Return what an imported file is called: it appears in messages, so it does not depend on the process."""
-    return f"fleetgym_agent_{path.stem}_{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:8]}"
+    """Return what an imported file is called, which messages and the agent see: the same in every process and copy."""
+    real = Path(os.path.realpath(path))
+    copies = [place for place in map(os.path.realpath, agent_places()) if real.is_relative_to(place)]
+    told = real.relative_to(copies[0]) if copies else real
+    return f"fleetgym_agent_{path.stem}_{hashlib.sha256(os.fsencode(told)).hexdigest()[:8]}"
 
 
 def _import_file(place: str) -> ModuleType:

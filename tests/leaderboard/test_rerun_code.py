@@ -151,9 +151,10 @@ def test_code_stays_in_its_folder(private: Path, tmp_path: Path) -> None:
 
 
 def test_a_rerun_repeats(private: Path, tmp_path: Path) -> None:
-    """Name and seed depend on the submission alone, not on the folder that its code is copied to."""
+    """Name, seed and module's name depend on the submission alone, not on the folder that its code is copied to."""
     text = AGENT.replace(
-        "self.view = view", "self.view, self.rng = view, __import__('numpy').random.default_rng(seed)"
+        "self.view = view",
+        "self.view, self.rng = view, __import__('numpy').random.default_rng([seed, *__name__.encode()])",
     )
     text = text.replace("self.view.fleet_to_action(self.view.fleet)", "self.rng.integers(self.view.nvec)")
     code, folder = own_code(tmp_path, text)
