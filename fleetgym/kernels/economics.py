@@ -238,6 +238,13 @@ def route_prices(parameters, conditions, coefficient, active, route_usd, unserve
             store_first(route_usd, at, usd, some)
 
 
+entry(
+    route_prices,
+    *(EXAMPLE_PARAMETERS, EXAMPLE_CONDITIONS.workload, np.zeros((1, 1, 1)), EXAMPLE_PACKED),
+    *(np.zeros((1, 1)), np.zeros(1)),
+)
+
+
 @inline(forceinline=True)
 def _beyond(value, slo):
     """Return (value - slo) / slo."""

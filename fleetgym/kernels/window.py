@@ -15,7 +15,7 @@ from fleetgym.kernels.admission import (
     extern_admit,
     is_settled,
 )
-from fleetgym.kernels.compile import always_inline, extern, inline, jit
+from fleetgym.kernels.compile import always_inline, entry, extern, inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP, extern_operate, new_scratch
 from fleetgym.kernels.lowlevel import (
     WIDTH,
@@ -229,3 +229,8 @@ def serve_from_python(packed, basis, active, workload, available, price):
     """Call `serve` from Python, with the fields of `Memory` and of `PackedConditions`."""
     conditions, memory = borrow(PackedConditions(workload, available, price)), borrow(Memory(basis, active))
     return serve(borrow(packed), conditions, memory)
+
+
+_FROM_PYTHON = (EXAMPLE_PACKED, *EXAMPLE_MEMORY, *EXAMPLE_CONDITIONS)
+entry(play_from_python, *_FROM_PYTHON, EXAMPLE_PACKED, False, 0.0, EXAMPLE_FLEET)
+entry(serve_from_python, *_FROM_PYTHON)

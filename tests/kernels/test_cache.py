@@ -34,6 +34,18 @@ old, new = known.new_track(), known.new_track()
 known.play(target, 0, instance.num_windows, np.inf, old, new)
 print("cost", new.cost_usd.sum())
 """
+VIEW = """
+import numpy as np, fleetgym
+from fleetgym.evaluation.isolation.agent_runner import load_kernels
+view = fleetgym.View("fleet-v0/toy/two-pools")
+load_kernels(view.instance)
+if %s:
+    paths = fleetgym.Belief(view.instance).sample(2, 2, np.random.default_rng(0))
+    view.rollout([view.fleet], paths)
+    view.estimate([view.fleet], paths)
+    view.snapshot()
+    print("cost", view.steady_cost_usd(view.fleet))
+"""
 #: Two small kernels: one of them is called by its symbol.
 SMALL = """
 from fleetgym.kernels.compile import extern, jit
@@ -374,6 +386,15 @@ def test_nothing_is_said_where_all_is_warm(warm_cache: Path) -> None:
         run = python(code, warm_cache)
         assert run.stdout.startswith("cost "), run.stderr
         assert run.stderr == ""
+
+
+@pytest.mark.slow
+def test_an_agent_compiles_nothing_while_it_plays(tmp_path: Path) -> None:
+    """What a view calls is compiled before the first window, so one line says so, and no other process does."""
+    assert python(VIEW % False, tmp_path).stderr.count("\n") == 1
+    run = python(VIEW % True, tmp_path)
+    assert run.stdout.startswith("cost "), run.stderr
+    assert run.stderr == ""
 
 
 @pytest.mark.slow
