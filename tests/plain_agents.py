@@ -30,11 +30,19 @@ def _compute(cpu_s: float) -> None:
         pass
 
 
-def uses_most() -> None:
-    """Use 0.85 CPU seconds, once."""
+def works() -> None:
+    """Do as much work as ``sys.argv[2]`` says, once."""
     if not _started:
         _started.append(0)
-        _compute(0.85)
+        count(int(sys.argv[2]))
+
+
+def count(steps: int) -> int:
+    """Return a number that takes many steps to find."""
+    found = 0
+    for step in range(steps):
+        found = (found * 31 + step) % 1_000_003
+    return found
 
 
 def uses_more() -> None:
