@@ -36,7 +36,7 @@ test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl and not smoke" --doctest-modules tests fleetgym baselines papers tools
 
-test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole episodes against the reference
+test-slow: .venv/ready-dev  ## Run the tests over four CPU seconds: whole plans and episodes, thousands of LPs
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not full" --durations=15 tests
 
 test-rl: .venv/ready-dev  ## Run the checks that need stable-baselines3 (installs it, with PyTorch)

@@ -195,6 +195,7 @@ def test_planes_are_as_high_as_they_may_be(seed: int) -> None:
         assert 0.9 * least < found <= least * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 def test_raised_rows_raise_the_bound() -> None:
     """Half a day of a standard instance: by some percent, and still below what a search pays."""
     instance = fleetgym.load_instance("fleet-v1/dev/tail-s-101").replace(num_windows=48)

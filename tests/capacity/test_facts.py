@@ -84,6 +84,7 @@ def test_an_import_states_all_facts(made: tuple[Path, Instance]) -> None:
         assert limits[c.id] in (None, c.max_concurrency)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_answer_depends_on_a_sentence(
     name: str,
@@ -104,6 +105,7 @@ def test_no_answer_depends_on_a_sentence(
     assert (answers[0][0] != 0) == name.startswith("no ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -60,6 +60,7 @@ def test_the_screen_says_what_it_assumes(tmp_path: Path, capsys: pytest.CaptureF
     assert f"{paid[365]:,.0f} in the 365 days" in out or f"{2 * paid[365]:,.0f} in the 365 days" in out
 
 
+@pytest.mark.slow
 def test_history_is_the_days_that_are_planned_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +77,7 @@ def test_history_is_the_days_that_are_planned_from(
     assert "more than 2 days can tell" in out
 
 
+@pytest.mark.slow
 def test_a_day_with_spot_pools_may_cost_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is lost is not paid; the mean's error is told."""
     for market in ("spot", "on-demand"):
@@ -86,6 +88,7 @@ def test_a_day_with_spot_pools_may_cost_less(tmp_path: Path, capsys: pytest.Capt
         assert "the mean's standard error is" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saving", [0.05, 0.2])
 def test_hours_are_proposed_if_they_save_much(
     saving: float, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -105,6 +108,7 @@ def test_hours_are_proposed_if_they_save_much(
     assert ("20 % less" in out) == (saving == 0.2)
 
 
+@pytest.mark.slow
 def test_kinds_are_refined_alike(tmp_path: Path) -> None:
     """No replica more or less makes the best plan of a kind cheaper on the days of the choice."""
     instance = imported(
@@ -206,6 +210,7 @@ def test_what_is_missing_is_asked_for(
     assert expected in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_a_curve_and_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Fewer misses cost no less; what no plan keeps is said; a budget holds for the fleet that is bought."""
     instance = imported(

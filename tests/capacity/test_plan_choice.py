@@ -130,6 +130,7 @@ def test_spot_is_chosen_by_what_drops_cost(spot: Instance, free: Choice) -> None
     )
 
 
+@pytest.mark.slow
 def test_limits_are_kept(spot: Instance, free: Choice) -> None:
     """Each limit of its own; what cannot be kept is refused, with what comes nearest."""
     most = free.best.miss_share / 4.0
@@ -159,6 +160,7 @@ def test_limits_are_kept(spot: Instance, free: Choice) -> None:
         plan_with_risk(spot, "agh-rolling", limits=Limits(miss_at_most=0.01))
 
 
+@pytest.mark.slow
 def test_a_percentile_of_the_first_token_is_kept(tmp_path: Path) -> None:
     """It is a limit on each workload's misses on generated days; what cannot be kept is refused by its name."""
     trace = write_generic(tmp_path / "hour.csv", seed=3)
@@ -224,6 +226,7 @@ def random_instance(number: int, folder: Path) -> Instance:
     ).instance
 
 
+@pytest.mark.slow
 def test_one_replica_on_demand_is_exchanged_for_three_on_spot(tmp_path: Path) -> None:
     """Spot at less than a third of the price: a limit is kept for a tenth less, by more replicas than drop at once."""
     instance = random_instance(9, tmp_path)
@@ -241,6 +244,7 @@ def test_a_given_margin_is_kept(spot: Instance) -> None:
     assert not found.refined
 
 
+@pytest.mark.slow
 def test_no_gpu_type_alone_is_cheaper_than_the_plan(tmp_path: Path) -> None:
     """Without spot: a planner of one window may miss it, so each type alone is a candidate, and all are refined."""
     prices = {"H100": 3.0, "L40S": 1.2, "A100-80GB": 1.8}
@@ -258,6 +262,7 @@ def test_no_gpu_type_alone_is_cheaper_than_the_plan(tmp_path: Path) -> None:
         assert best.cost_usd <= choose(only(instance, gpu), make_planner("gh")).best.cost_usd * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 def test_what_runs_is_a_candidate_and_its_change_costs_fees(spot: Instance) -> None:
     """A fleet that is nearly as good as the best is kept; the report says what to add, and the fee."""
     best = np.array(choose(spot, make_planner("gh")).best.fleet)
@@ -418,6 +423,7 @@ def test_episodes_say_how_they_pay_reserved_gpus(
     assert "reserved" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every option prints what it should within 80 columns, as text and as JSON; contradictions are refused."""
     file = str(tmp_path / "day.json")

@@ -112,6 +112,7 @@ def test_an_agent_plays_the_same_days(instance: Instance) -> None:
     assert not np.allclose(rolling.cost_usd, held.cost_usd[:2])
 
 
+@pytest.mark.slow
 def test_the_best_margin_pays(instance: Instance) -> None:
     """On other days than those it was chosen on, too."""
     margin = choose(instance, make_planner("gh")).margin
@@ -142,6 +143,7 @@ def test_wrong_calls(instance: Instance, fleet: np.ndarray) -> None:
 # -- the command
 
 
+@pytest.mark.slow
 def test_plan_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Cost, bound, fleet, GPUs by pool, SLOs and risk are there, and agree."""
     assert main(["plan", DEV, "--agent", "gh", "--days", "2", "--json"]) == 0
@@ -202,6 +204,7 @@ def text_of(instance: Instance, agent: str = "gh", days: int = 3, **options: flo
     return describe_plan(instance, risky_facts(instance, found, agent))
 
 
+@pytest.mark.slow
 def test_advice_fits_the_reason(instance: Instance) -> None:
     """A margin is proposed where it can help; caps and budgets are named where they are in the way."""
     assert text_of(instance, "gh(margin=0)").startswith("WARNING: ")

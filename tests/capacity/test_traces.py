@@ -472,6 +472,7 @@ def penalties_of(hour: Path, offers: list[Offer], **options: Any) -> list[float]
     return [w.unserved_usd for w in import_trace(hour, prices=offers, **options).instance.workloads]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_default_penalty_knows_the_cheapest_on_demand_way_alone(hour: Path, seed: int) -> None:
     """Spot rows, equal GPUs at a higher price, and other GPUs that are far dearer never change it."""

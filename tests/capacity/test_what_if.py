@@ -165,6 +165,7 @@ def test_a_plan_says_its_other_slos(folder: Path, capsys: pytest.CaptureFixture[
     assert "SLOs as given, or by default: ttft.p95=0.8s,delay=20s" in out
 
 
+@pytest.mark.slow
 def test_why_not_this_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its cheapest plan is the one that plan finds without the others, and what is in the way is said."""
     day, alone = str(folder / "day.json"), str(folder / "alone.json")
@@ -181,6 +182,7 @@ def test_why_not_this_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "Import the trace again with a price of it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_gpu_without_a_replica(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It needs more GPUs than there are."""
     offers = (Offer(gpu="H200", usd_per_gpu_h=4.0), Offer(gpu="L40S", usd_per_gpu_h=1.0, max_gpus=1))
@@ -190,6 +192,7 @@ def test_a_gpu_without_a_replica(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "L40S: the smallest replica takes 2 GPUs, and at most 1 are to be had" in out
 
 
+@pytest.mark.slow
 def test_two_plans_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both are held on the same days, and the difference has an error."""
     day, out = str(folder / "day.json"), folder / "both.json"
@@ -208,6 +211,7 @@ def test_two_plans_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "on the same 6 days" in said
 
 
+@pytest.mark.slow
 def test_the_table_of_kinds_is_of_the_days_of_the_risk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

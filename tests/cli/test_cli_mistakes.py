@@ -104,6 +104,7 @@ def test_an_agent_in_this_process_does_not_print_into_the_output(run: Run, chatt
     assert err.count("noise") == 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "evaluate"])
 def test_run_shows_the_traceback_of_the_agents_code(tmp_path: Path, verb: str) -> None:
     """The line that raised, and the calls that led there; other verbs tell in a line."""

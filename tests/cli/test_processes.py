@@ -196,6 +196,7 @@ def _examine_harmless(ends: Ends) -> None:
                 assert len(end.out) > 0, (name, verb)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verbs", "every"), [(set(CALLS) - LONG, 3), pytest.param(LONG, 4, marks=SLOW)], ids=["quick", "long"]
 )
@@ -204,6 +205,7 @@ def test_what_does_not_matter(verbs: set[str], every: int, call: Call, tmp_path:
     _examine_harmless(_play(HARMLESS, verbs, call, tmp_path, every))
 
 
+@pytest.mark.slow
 def test_standard_output_on_a_full_disk(call: Call, tmp_path: Path) -> None:
     """Whoever prints says so and fails: its answer is lost."""
     ends = _play({"full": {"stdout": "full"}}, set(CALLS) - LONG, call, tmp_path)
@@ -272,6 +274,7 @@ def test_folders_that_may_not_be_written(call: Call, inputs: Path, tmp_path: Pat
         assert end.files == [], (verb, end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["missing", "read-only"])
 def test_workers_without_shared_memory(state: str, call: Call, tmp_path: Path) -> None:
     """What spawns workers says that they need it, and leaves nothing."""
@@ -292,6 +295,7 @@ def test_workers_without_shared_memory(state: str, call: Call, tmp_path: Path) -
 # -- signals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["list", "evaluate", "submit", "season", "verify"])
 def test_a_signal_at_any_time(verb: str, call: Call, tmp_path: Path) -> None:
     """At every twelfth of the calls that a command takes: it says that it was stopped; what it leaves is whole."""
@@ -408,6 +412,7 @@ def _lines(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_workers_after_ctrl_c_and_a_resume(
     command: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_observations_are_normalised_as_in_training() -> None:
         PolicyAgent(model, normalize=3)
 
 
+@pytest.mark.slow
 def test_compare_leaves_out_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A policy is compared where it fits, and the rest is told; `check-agent` plays what it was made for."""
     path = tmp_path / "mine.py"

@@ -235,6 +235,7 @@ def test_an_agent_in_what_is_hidden_is_refused(tmp_path: Path, monkeypatch: pyte
     assert not [path for path in visible.visible_files(None, []) if path.startswith(str(own))]
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_script_is_not_visible(box: None, tmp_path: Path) -> None:
     """Python puts it on the module path; the box shows an agent its own files alone, whatever lies about."""
     own = tmp_path / "own"

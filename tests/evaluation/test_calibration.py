@@ -92,6 +92,7 @@ def test_a_measurement_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         calibration.measure(1)
 
 
+@pytest.mark.slow
 def test_the_workload_is_the_same_work_each_time() -> None:
     """Every part gives the answer it gave when its reference seconds were set, and takes CPU time of their order.
 

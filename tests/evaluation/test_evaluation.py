@@ -422,6 +422,7 @@ def test_edited_agents_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert code_sha256(f"{tmp_path}/moved/edited_agent.py") in whole
 
 
+@pytest.mark.slow
 def test_an_edited_agent_plays_as_it_is_now(tmp_path: Path) -> None:
     """In a process that was kept, the new code plays; in this one, which cannot forget the old, it is refused."""
     path = tmp_path / "edited_between.py"

@@ -32,6 +32,7 @@ def evaluator(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_the_first_program_is_scored_in_words(evaluator: Any) -> None:
     """It costs more than `margin`, and the artifact says why."""
     result = evaluator.evaluate(str(FOLDER / "initial.py"))

@@ -213,6 +213,7 @@ def test_what_starts_goes_on_when_the_budget_is_spent(monkeypatch: pytest.Monkey
     assert episode.decisions(10) == 3
 
 
+@pytest.mark.slow
 def test_a_run_of_bad_agents_leaves_the_good_ones_unharmed(quick: None, tmp_path: Path) -> None:
     """Between bad neighbours a good agent plays what it plays alone, and the file can be read back."""
     names = [agent(n) for n in ("Good", "KillsItself", "PrintsALot")] + ["gh"]

@@ -13,6 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from places import ROOT
 
 ELSEWHERE = f"""
@@ -160,6 +161,7 @@ def test_the_system_is_hidden_from_our_modules_only(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["False True win32", "No module named 'fcntl' True"], done.stderr
 
 
+@pytest.mark.slow
 def test_every_module_is_imported(tmp_path: Path) -> None:
     """All rooms, baselines, papers and tools."""
     done = elsewhere(tmp_path, IMPORTS)
@@ -167,6 +169,7 @@ def test_every_module_is_imported(tmp_path: Path) -> None:
     assert int(done.stdout.split()[-1]) > 200
 
 
+@pytest.mark.slow
 def test_an_episode_a_score_a_submission_and_a_plan(tmp_path: Path) -> None:
     """Play, evaluate, resume, score, submit, verify and plan; an agent of a user's gets a process of its own."""
     done = elsewhere(tmp_path, USES)
