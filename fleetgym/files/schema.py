@@ -468,7 +468,7 @@ class TextMap(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sealed(Kind):
+class Opaque(Kind):
     """An object that another module knows how to read."""
 
     nullable: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 
 from fleetgym.files import quantities as q
 from fleetgym.files.errors import DataError
-from fleetgym.files.schema import ID, Checked, Choice, Integer, Line, ListOf, Nested, Sealed, documented, spec
+from fleetgym.files.schema import ID, Checked, Choice, Integer, Line, ListOf, Nested, Opaque, documented, spec
 
 WITH_PERCENTILES = ("ttft", "tpot", "e2e")
 
@@ -183,7 +183,7 @@ class Facts(Checked):
     memory: tuple[ReplicaMemory, ...] = spec(ListOf(Nested(ReplicaMemory), 0, 4096), ())
     commitments: tuple[Commitment, ...] = spec(ListOf(Nested(Commitment), 0, 256), ())
     recipe: Mapping[str, Any] | None = spec(
-        Sealed(nullable=True),
+        Opaque(nullable=True),
         None,
         doc="what configurations and penalties were made of, a `fleetgym.capacity.traces.recipe.Recipe`",
         sparse=True,
