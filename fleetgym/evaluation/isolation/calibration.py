@@ -142,9 +142,9 @@ def calibrate(rounds: int = 5) -> Calibration:
     """
     import numpy as np
 
+    path = calibration_path()  # first, since it checks what the environment sets for Numba
     from fleetgym.evaluation.isolation.calibration_work import sample_s
 
-    path = calibration_path()
     parts = measure(rounds)
     with one_thread():
         samples = [sample_s() for _ in range(_SAMPLES)]
