@@ -19,7 +19,7 @@ import numpy as np
 from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.results_format import COST_TERMS, EpisodeResult
-from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.model.library import load_instance, task_name
 from fleetgym.scoring.score import percent, percents, scored_families
 from fleetgym.scoring.statistics import FamilyMean, cluster_means, counted
@@ -228,7 +228,10 @@ def _played(run: Results, episode: EpisodeResult) -> Day:
         raise FleetgymError(f"{where}{name} was another instance when it was played; play it again")
     env = FleetAllocEnv(instance)
     env.reset(seed=0, options={"scenario": stored_scenario(episode.instance, episode.scenario)})
-    infos = [env.step(action)[-1] for action in run.actions(episode)]
+    try:
+        infos = [env.step(action)[-1] for action in run.actions(episode)]
+    except DataError as error:  # the header says that the instance has other options
+        raise FleetgymError(f"{where}{episode.agent} on {name}: {error}") from None
     rates = np.array([info["rate_rps"] for info in infos])
     missed = (rates * [info["miss_share"] for info in infos]).sum(axis=1)
     day = Day(

@@ -102,6 +102,19 @@ def test_what_does_not_fit_is_refused(run: Results) -> None:
         explain([dataclasses.replace(run, header=header)], "hold", "gh")
 
 
+def test_a_header_of_other_options_is_refused_by_the_files_name(run: Results) -> None:
+    """Its actions do not fit the instance, which the refusal says, with the run's file."""
+    facts = {
+        name: dataclasses.replace(f, options=(*f.options, 2)) for name, f in run.header.instances.items()
+    }
+    header = dataclasses.replace(run.header, instances=facts)
+    other = dataclasses.replace(run, header=header, source="r.jsonl")
+    with pytest.raises(
+        FleetgymError, match=r"^r\.jsonl: .* on .*: \$\.action: expected whole numbers of shape"
+    ):
+        explain([other], run.episodes[0].agent, run.episodes[-1].agent)
+
+
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
