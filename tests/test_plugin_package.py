@@ -90,6 +90,7 @@ def test_the_agent_is_listed_with_its_package(site: Path) -> None:
     assert "sleepy-fleets" in line
 
 
+@pytest.mark.slow
 def test_compare_finds_the_agent_by_its_name(site: Path) -> None:
     """It plays in the table like any other, isolated, in two workers, with arguments."""
     words = (

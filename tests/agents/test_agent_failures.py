@@ -128,6 +128,7 @@ def test_a_vandal_harms_nobody_but_itself() -> None:
     assert after.to_line() == good.to_line()
 
 
+@pytest.mark.slow
 def test_every_episode_has_a_fresh_agent_and_a_dead_one_is_replaced() -> None:
     """One process serves all episodes of an agent; each gets a new object; after a death a new process starts."""
     run = evaluate([agent("Hoarder"), agent("Picky")], "fleet-v0/toy")
@@ -144,6 +145,7 @@ def test_episode_limit_counts_all_answers() -> None:
     assert "for the episode" in episode.failure.message
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_one_episode() -> None:
     """Without isolation the agent takes its worker along: only its own episode is marked, the others are replayed."""
     names = [agent("Good"), agent("KillsItself"), agent("Dice")]

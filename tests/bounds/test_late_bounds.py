@@ -257,6 +257,7 @@ def test_hindsight_bound_counts_late_requests() -> None:
     assert hindsight_bound(instance, scenario).bound_usd > hindsight_bound(free, scenario).bound_usd
 
 
+@pytest.mark.slow
 def test_bounds_are_below_what_is_paid_where_prompts_vary() -> None:
     """No plan that a search finds costs less than the bound, where a part of the prompts is too long."""
     seen = 0

@@ -395,6 +395,7 @@ def test_idle_replicas_say_what_they_are_for(tmp_path: Path) -> None:
     assert "#1: idle at nominal demand; needed where" in describe_plan(instance, idle)
 
 
+@pytest.mark.slow
 def test_one_type_alone_is_the_best_of_all_types(tmp_path: Path) -> None:
     """The row of the table is what `--why-not` finds, though mixed planning has found that fleet before."""
     offers = (Offer(gpu="H100", usd_per_gpu_h=6.88), Offer(gpu="H200", usd_per_gpu_h=7.912))

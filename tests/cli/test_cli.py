@@ -157,6 +157,7 @@ def test_evaluate_resumes(run: Run, tmp_path: Path) -> None:
     assert "r.jsonl exists" in err
 
 
+@pytest.mark.slow
 def test_check_agent(run: Run) -> None:
     """A sound agent passes, a bad one is told what is wrong and how to mend it."""
     code, out, _ = run("check-agent", agent("Dice"))
@@ -314,6 +315,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.slow
 def test_agents_are_found_in_the_current_folder(tmp_path: Path) -> None:
     """module:Class works from where one is, with workers and in the agent's own process too."""
     (tmp_path / "agent_of_this_folder.py").write_text("from sample_agents import Good as Mine\n")

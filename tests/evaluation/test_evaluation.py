@@ -163,6 +163,7 @@ def test_observations_cross_the_pipe_bit_for_bit() -> None:
 # -- many jobs
 
 
+@pytest.mark.slow
 def test_one_and_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
     """The file of two workers is that of one, and timings lie beside it, not in it."""
     agents, texts = [*AGENTS, agent("Dice")], []

@@ -67,6 +67,7 @@ def test_failures_are_told_with_file_and_line(
     assert message in result["artifacts"]["failure"]
 
 
+@pytest.mark.slow
 def test_the_box_changes_nothing_but_what_is_seen(evaluator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same score; the program sees no other file of the search."""
     outside = evaluator.evaluate_stage1(str(FOLDER / "initial.py"))
@@ -78,6 +79,7 @@ def test_the_box_changes_nothing_but_what_is_seen(evaluator: Any, monkeypatch: p
     assert inside == outside
 
 
+@pytest.mark.slow
 def test_written_programs_play(evaluator: Any) -> None:
     """Those of the page; of a day, since failures show at once."""
     programs = sorted((FOLDER / "written").glob("*.py"))

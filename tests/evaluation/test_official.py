@@ -400,6 +400,7 @@ def test_an_agent_finds_no_secrets(tmp_path: Path) -> None:
         assert episode.failure is None
 
 
+@pytest.mark.slow
 def test_an_agent_finds_no_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an instance that hides it: not by the API, in files, in memory or by the generator; out here it does."""
     told, public, _ = make_set(tmp_path, secrets.randbits(60))
@@ -622,6 +623,7 @@ def test_drift_is_marked(quick: None, tmp_path: Path, monkeypatch: pytest.Monkey
     fleetgym.evaluate("hold", TOY, official="reflex", resume=path)  # nothing to do: nothing measured
 
 
+@pytest.mark.slow
 def test_the_command_line_plays_officially(
     quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def test_it_is_small() -> None:
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 20_000_000
 
 
+@pytest.mark.slow
 def test_the_tool_makes_it_from_a_secret(tmp_path: Path) -> None:
     """The same secret and id give the same files, in which neither the secret nor the number it gives is found."""
     task = Task("test", "ou-v2", "s", 1)

@@ -95,6 +95,7 @@ def test_the_public_part_tells_no_pool_s_own_supply() -> None:
     assert again.content_hash == public.content_hash
 
 
+@pytest.mark.slow
 def test_the_fit_is_near_the_law() -> None:
     """Over sixteen workloads errors are below how much the numbers differ between workloads."""
     pairs = []

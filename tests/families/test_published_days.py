@@ -78,6 +78,7 @@ def test_no_published_day_is_found_in_fresh_ones(family: str) -> None:
     assert p_value > 0.001, by
 
 
+@pytest.mark.slow
 def test_the_search_finds_days_that_are_replayed() -> None:
     """`trace` turns, scales and stretches published days, so newer seasons do not draw it."""
     by, p_value = gain(fresh("trace", 40))

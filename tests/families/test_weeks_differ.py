@@ -79,6 +79,7 @@ def test_deviations_of_tasks_correlate_as_independent_draws(windows: int) -> Non
     assert p_values(shared, redrawn)["mean"] == 1 / (1 + REDRAWS)
 
 
+@pytest.mark.slow
 def test_stored_days_of_a_task_differ() -> None:
     """Two scenarios of an instance have deviations of their own, too."""
     for name in TASKS:

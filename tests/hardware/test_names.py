@@ -28,6 +28,7 @@ HOSTILE = "a\x1b[2J\u202eb\u200b"
 SHOWN = r"a\x1b[2J\u202eb\u200b"
 
 
+@pytest.mark.slow
 def test_every_published_submission_has_a_name_of_its_own() -> None:
     """What is on the board today is still accepted."""
     folders = sorted((BOARD / "submissions").iterdir())
@@ -133,6 +134,7 @@ def test_no_cell_of_text_is_a_formula() -> None:
     assert found == ["'=1", "'+1", "'-1", "'@a", r"\t=1", r"\r=1", r"a\r=1", "-1.5"]
 
 
+@pytest.mark.slow
 def test_rows_show_their_ids_and_whose_agents_they_are() -> None:
     """On the page of the project's own board, whose agents are all ours."""
     board = make_boards(BOARD)[0]

@@ -150,6 +150,7 @@ def test_code_stays_in_its_folder(private: Path, tmp_path: Path) -> None:
         rerun(folder, SEASON, private, official=False, code=code)
 
 
+@pytest.mark.slow
 def test_a_rerun_repeats(private: Path, tmp_path: Path) -> None:
     """Name, seed and module's name depend on the submission alone, not on the folder that its code is copied to."""
     text = AGENT.replace(
@@ -246,6 +247,7 @@ def trap(folder: Path, marker: Path) -> None:
         (folder / f"{name}.py").write_text(TRAP.format(marker=str(marker), name=name))
 
 
+@pytest.mark.slow
 def test_nothing_beside_the_agent_is_imported_by_the_run(private: Path, tmp_path: Path) -> None:
     """A submission's modules with names that packages look for are found by no process but the agent's."""
     code, marker = tmp_path / "code", tmp_path / "imported"

@@ -416,6 +416,7 @@ LONG_PAGES = list(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in pages_with(Place.QUICK) if page not in LONG_PAGES])
 def test_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page from top to bottom."""

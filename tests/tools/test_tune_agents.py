@@ -117,6 +117,7 @@ def test_a_log_goes_on_and_a_finished_one_plays_nothing(
     assert len(played) == count + len(LAST.tasks)
 
 
+@pytest.mark.slow
 def test_slow_agents_run_the_shorter_race(tmp_path: Path, tasks: Path, played: list[tuple[str, str]]) -> None:
     """They exist, and all of their settings are tried on the first task; the page says so."""
     assert agent_entries().keys() >= SLOW
