@@ -235,6 +235,11 @@ def planned_demand(facts: dict[str, Any]) -> str:
     return _multiple(facts)
 
 
+def _nominal_words(instance: Instance) -> str:
+    """Return the nominal demand, by which a user sees whether it is theirs."""
+    return f"nominal: {sum(w.rate_rps for w in instance.workloads):.3g} requests/s"
+
+
 def _multiple(facts: dict[str, Any]) -> str:
     return f"{1.0 + facts['margin']:g} times nominal demand" if facts["margin"] else "nominal demand"
 
@@ -254,7 +259,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
     parts = [
         *warnings_of(instance, facts),
         wrap(
-            f"{instance.id}: plan of {agent} for {planned_demand(facts)}"
+            f"{instance.id}: plan of {agent} for {planned_demand(facts)} ({_nominal_words(instance)})"
             + (", which it is given here and forecasts when it plays" if plays else "")
         ),
         "\n".join(
@@ -342,9 +347,8 @@ def _limit_words(facts: dict[str, Any]) -> list[str]:
     missed, error = (100.0 * facts["risk"]["miss_share"][name] for name in ("mean", "standard_error"))
     return [
         wrap(
-            f"limit {100 * choice['miss_at_most']:g} %: kept on the {choice['days']} days of the choice "
-            f"({share(choice['miss_share'])} %, 95 % safe); the {missed:.2f} % above has a standard error of "
-            f"{error:.2f}"
+            f"limit {100 * choice['miss_at_most']:g} %: kept with 95 % confidence, {share(choice['miss_share'])} % on "
+            f"the {choice['days']} days of the choice; the {missed:.2f} % above has a standard error of {error:.2f}"
         )
     ]
 
@@ -356,8 +360,9 @@ def _queue_words(facts: dict[str, Any]) -> list[str]:
         return []
     return [
         wrap(
-            "missed: what exceeds the fleet is turned away at once. A queue that turns nobody away would make "
-            f"{share(late)} % late (on the first {facts['late_without_shedding_days']} of these days)"
+            "missed: unserved or late, if a router turns away at once what exceeds the fleet. A queue that turns "
+            f"nobody away would make {share(late)} % late (on the first {facts['late_without_shedding_days']} of "
+            "these days)"
         )
     ]
 
@@ -397,7 +402,8 @@ def _known_words(instance: Instance) -> list[str]:
         )
         text = f"history: {seen}{worth}{guessed}"
     else:
-        text = f"history: less than a day, so days are as good as what is assumed; a week would tell{guessed}"
+        worth = "so days are as good as what is assumed: import a week before you rely on them"
+        text = f"history: less than a day, {worth}{guessed}"
     unserved, late = ([getattr(w, name) for w in instance.workloads] for name in ("unserved_usd", "late_usd"))
     assumed = any(None in (slo.unserved_usd, slo.late_usd) for slo in slos)
     how = (
@@ -554,7 +560,7 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
         per = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
         total = 0.0 if days is None else 24.0 / hours * days * paid["usd_per_episode"]
         term = f", {number(total, 0)} in the {days} days" if days else "; no term was given"
-        text += "\n" + wrap(f"commit to {n} {pool}: {usd} USD per {per}, used or not{term}")
+        text += "\n" + wrap(f"of this, committed: {n} {pool}, {usd} USD per {per}, used or not{term}")
         committed_usd += total
     if len(facts["commitments"]) > 1 and committed_usd:
         text += f"\ncommitted in total: {number(committed_usd, 0)} USD"
@@ -676,7 +682,7 @@ def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) 
     day = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
     measures = ("mean", "p95", "worst_decile")
     rows = [
-        [f"cost USD per {day}", *(number(risk["cost_usd"][m], 2) for m in measures)],
+        [f"USD per {day}, with penalties", *(number(risk["cost_usd"][m], 2) for m in measures)],
         ["missed %", *(share(risk["miss_share"][m]) for m in measures)],
         ["unserved %", *(share(risk["unserved_share"][m]) for m in measures)],
     ]

@@ -56,13 +56,13 @@ def text(found: Explanation) -> str:
         headline(found, mine, other),
         align(["cost term", *costs], [_row(part, TERMS) for part in found.terms]),
         align(
-            ["family", f"{mine} costs more by %", "points"],
+            ["family", "difference %", "points"],
             [[p.name, number(p.mine), _signed(p.points)] for p in found.families],
         ),
         align(["hours", *costs], [_row(part, {}) for part in found.hours]),
         align(["windows", *costs], [_row(part, _WINDOWS) for part in found.windows]),
-        f"Points add up to the difference, {_signed(found.percent)} %; the last line of windows overlaps the others.\n"
-        f"Costs are in percent of what {other} costs, mean over families.",
+        "Columns are in percent of the mean of both costs, mean over families. Points are their difference, and\n"
+        f"add up to {_signed(found.percent)} %; the last line of windows overlaps the others.",
         worst_day(found, mine, other),
     ]
     return "\n\n".join(parts)
@@ -116,7 +116,7 @@ def headline(found: Explanation, mine: str, other: str) -> str:
     if told:
         lines.append(
             f"The difference is {' and '.join(told)}"
-            + (f", less {against[0]}." if against else ".")
+            + (f", but {against[0]}." if against else ".")
             + _most(found.families, sign, " It is largest in {}")
             + _when(found.hours, sign)
             + _most(found.windows[:3], sign, ", and in windows with {}", _WINDOWS)

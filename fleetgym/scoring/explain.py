@@ -66,11 +66,15 @@ class Pair:
         return math.log(self.mine.cost_usd / self.other.cost_usd)
 
     @property
+    def middle_usd(self) -> float:
+        """Return the logarithmic mean of both costs: their difference over it is `log_ratio`."""
+        a, b = self.mine.cost_usd, self.other.cost_usd
+        return (a - b) / self.log_ratio if abs(a - b) > 1e-9 * b else b
+
+    @property
     def parts(self) -> np.ndarray:
         """Return the share of each window and term in `log_ratio`, (T, 8)."""
-        more = self.mine.terms_usd - self.other.terms_usd
-        a, b = self.mine.cost_usd, self.other.cost_usd
-        return more * (self.log_ratio / (a - b) if abs(a - b) > 1e-9 * b else 1.0 / b)
+        return (self.mine.terms_usd - self.other.terms_usd) / self.middle_usd
 
     def stretch(self) -> tuple[int, int]:
         """Return the windows, first and one past the last, whose difference exceeds the day's mean by most in all."""
@@ -91,8 +95,8 @@ class Part:
 
     name: str
     points: float  # of the difference in percent
-    mine: float  # percent of the other's cost; of a family: how much more I cost there
-    other: float
+    mine: float  # in percent of the mean of both costs, so that `mine - other` are the points;
+    other: float  # of a family: how much more I cost there, and 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,16 +296,15 @@ def _weights(pairs: Sequence[Pair], counts_as: Mapping[str, str]) -> list[float]
 
 
 def _terms(pairs: Sequence[Pair], weights: Sequence[float], scale: float) -> tuple[Part, ...]:
-    points = scale * sum(w * pair.parts.sum(axis=0) for w, pair in zip(weights, pairs, strict=True))
     mine, other = (
-        100.0
+        scale
         * sum(
-            w * getattr(pair, who).terms_usd.sum(axis=0) / pair.other.cost_usd
+            w * getattr(pair, who).terms_usd.sum(axis=0) / pair.middle_usd
             for w, pair in zip(weights, pairs, strict=True)
         )
         for who in ("mine", "other")
     )
-    found = (Part(*row) for row in zip(COST_TERMS, points, mine, other, strict=True))
+    found = (Part(*row) for row in zip(COST_TERMS, mine - other, mine, other, strict=True))
     return _sorted(part for part in found if part.mine or part.other)
 
 
@@ -335,20 +338,16 @@ def _by_mask(
     scale: float,
     masks: Sequence[Mapping[str, np.ndarray]],
 ) -> tuple[Part, ...]:
-    """Return the parts of windows; the costs beside them are percent of the other's whole cost."""
+    """Return the parts of windows."""
     found = []
     for name in masks[0]:
         rows = [(w, pair, mask[name]) for w, pair, mask in zip(weights, pairs, masks, strict=True)]
-        points = scale * sum(float(w * pair.parts[of].sum()) for w, pair, of in rows)
         mine, other = (
-            100.0
-            * sum(
-                float(w * getattr(pair, who).terms_usd[of].sum()) / pair.other.cost_usd
-                for w, pair, of in rows
-            )
+            scale
+            * sum(float(w * getattr(pair, who).terms_usd[of].sum()) / pair.middle_usd for w, pair, of in rows)
             for who in ("mine", "other")
         )
-        found.append(Part(name, points, mine, other))
+        found.append(Part(name, mine - other, mine, other))
     return tuple(part for part in found if part.mine or part.other)
 
 

@@ -53,7 +53,13 @@ def test_the_screen_says_what_it_assumes(tmp_path: Path, capsys: pytest.CaptureF
         Offer(gpu="H100", usd_per_gpu_h=2.0, market="reserved", region="b", term_days=30, max_gpus=2),
     )
     out = screen(imported(tmp_path, *offers), tmp_path, capsys)
-    for part in ("turned away at once", "history: less than a day", "SLOs as given", "penalties of", "busy"):
+    for part in (
+        "a router turns away at once",
+        "history: less than a day",
+        "SLOs as given",
+        "penalties of",
+        "busy",
+    ):
         assert part in out
     paid = {365: 1.9 * 24 * 365, 30: 2.0 * 24 * 30}
     assert "committed in total" not in out or f"{sum(paid.values()):,.0f}" in out

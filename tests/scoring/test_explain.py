@@ -35,7 +35,8 @@ def test_parts_add_up_to_the_difference_of_scores(run: Results) -> None:
     assert found.percent == pytest.approx(100.0 * (ratio - 1.0))
     for parts in (found.terms, found.families, found.hours, found.windows[:3]):
         assert sum(part.points for part in parts) == pytest.approx(found.percent)
-    assert sum(part.other for part in found.terms) == pytest.approx(100.0)
+    for part in (*found.terms, *found.hours, *found.windows):
+        assert part.mine - part.other == pytest.approx(part.points)
 
 
 def test_the_worst_day_is_the_one_of_the_largest_ratio(run: Results) -> None:
