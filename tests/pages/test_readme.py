@@ -36,7 +36,7 @@ def test_its_agents_score_what_it_says(tmp_path: Path) -> None:
     path.write_text(next(b for b in re.findall(r"```python\n(.*?)```", TEXT, flags=re.S) if "MyAgent" in b))
     results = evaluate([f"{path}:MyAgent", "hold", "margin"], "fleet-v0/dev/drop-s-001", scenarios=[0])
     mine, holding, margin = (round(score(results).row(agent).score) for agent in results.agents)
-    assert f"It scores {mine} %, `hold` {holding} %, `margin` {margin} %." in TEXT
+    assert f"it scores {mine} %, `hold` {holding} %, `margin` {margin} %." in TEXT
 
 
 def test_leaders_are_those_of_the_leaderboard() -> None:
