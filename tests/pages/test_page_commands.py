@@ -392,7 +392,7 @@ PREPARE: dict[str, Callable[[Path], None]] = {
     "^fleetgym evaluate my_agent/agent.py": make_code,
     "season draw": announce_season,
     "^fleetgym rerun": find_optima,
-    "layouts --instance day.json|check day.json$": make_day,
+    "layouts --instance day.json|check day.json": make_day,
 }
 AGENT = next(
     block.text for block in BLOCKS if block.page == "README.md" and block.text.startswith("# my_agent.py")
