@@ -360,9 +360,8 @@ def _queue_words(facts: dict[str, Any]) -> list[str]:
         return []
     return [
         wrap(
-            "missed: unserved or late, if a router turns away at once what exceeds the fleet. A queue that turns "
-            f"nobody away would make {share(late)} % late (on the first {facts['late_without_shedding_days']} of "
-            "these days)"
+            "missed: unserved or late, if a router turns away at once what exceeds the fleet. Without that, a queue "
+            f"makes {share(late)} % late (first {facts['late_without_shedding_days']} of these days)"
         )
     ]
 
@@ -402,7 +401,7 @@ def _known_words(instance: Instance) -> list[str]:
         )
         text = f"history: {seen}{worth}{guessed}"
     else:
-        worth = "so days are as good as what is assumed: import a week before you rely on them"
+        worth = "so days are as good as what is assumed: import a week first"
         text = f"history: less than a day, {worth}{guessed}"
     unserved, late = ([getattr(w, name) for w in instance.workloads] for name in ("unserved_usd", "late_usd"))
     assumed = any(None in (slo.unserved_usd, slo.late_usd) for slo in slos)
