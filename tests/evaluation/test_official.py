@@ -128,10 +128,10 @@ def test_misbehaviour_costs_the_episode_or_the_budget(
 @pytest.mark.slow
 @pytest.mark.parametrize("load", [0, 4, 8])
 def test_load_fails_no_honest_agent(load: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work that takes .9 of its CPU budget now is done within it on a loaded machine, and waiting is free."""
+    """Work that takes three quarters of its CPU budget now is done within it under load, and waiting is free."""
     begin = time.process_time()
-    plain_agents.count(2_000_000)
-    steps = int(0.9 * 2_000_000 / (time.process_time() - begin))
+    plain_agents.count(5_000_000)
+    steps = int(0.75 * 5_000_000 / (time.process_time() - begin))
     monkeypatch.setattr(official, "agent_command", lambda _: [*_plain("works"), str(steps)])
     spin = [sys.executable, "-I", "-S", "-c", "while True: pass"]
     others = [subprocess.Popen(spin, start_new_session=True) for _ in range(load * (os.cpu_count() or 1))]
@@ -143,7 +143,7 @@ def test_load_fails_no_honest_agent(load: int, monkeypatch: pytest.MonkeyPatch) 
             other.wait()
     assert episode.failure is None
     assert episode.budget_spent_at_window is None
-    assert episode.timing.acting_s > 0.4  # this machine may be loaded already, and at most half is taken off
+    assert episode.timing.acting_s > 0.3  # this machine may be loaded already, and at most half is taken off
 
 
 @pytest.mark.parametrize(("name", "kind", "message"), BAD_IN_PYTHON)
