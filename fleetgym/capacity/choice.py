@@ -252,10 +252,9 @@ def choose(
     best: dict[str, Fleet] = {}
     order = sorted(named, key=lambda fleet: (judge.score(fleet, CHECKS[0]), fleet))
     for done, fleet in enumerate(order, start=1):
-        kinds, types = {named[fleet][0]} - {ALONE}, _types(instance, fleet)
-        if (
-            candidates.types and len(types) == 1
-        ):  # each, as one that was planned worse may be refined to a better plan
+        kinds = {named[fleet][0]} - {ALONE}
+        if candidates.types and len(types := _types(instance, fleet)) == 1:
+            # Each type apart: one that was planned worse may be refined to a better plan.
             kinds.add(f"{ALONE}: {types.pop()}")
         for kind in sorted(kinds):
             if kind not in best or judge.beats(fleet, best[kind]):

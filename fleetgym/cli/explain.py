@@ -61,8 +61,7 @@ def _check_against(runs: Sequence[Results], files: Sequence[str], against: str) 
         raise FleetgymError(
             f"no episode of {against!r} in {', '.join(files)} (agents: {', '.join(names)}); "
             f"play it on the same tasks by `fleetgym evaluate {against} --suite {runs[0].header.suite} "
-            f"--out other.jsonl`, then name its file too: `fleetgym explain {' '.join(files)} "
-            f"other.jsonl --against {against}`"
+            f"--out other.jsonl`, then: `fleetgym explain {' '.join(files)} --against other.jsonl`"
         )
 
 

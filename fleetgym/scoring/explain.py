@@ -91,12 +91,16 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The part of the difference due to one term, family, or kind of window."""
+    """The part of the difference due to one term, family, or kind of window.
+
+    `mine` and `other` are costs in percent of the mean of both agents' costs, and `points` their difference. Of a
+    family, `mine` is how many percent more I cost there, and `other` is 0.
+    """
 
     name: str
     points: float  # of the difference in percent
-    mine: float  # in percent of the mean of both costs, so that `mine - other` are the points;
-    other: float  # of a family: how much more I cost there, and 0
+    mine: float
+    other: float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -595,7 +595,7 @@ def _lambda(row: _Row) -> Iterator[tuple[Any, Offer]]:
 
 
 def _is_bid(row: _Row) -> bool:
-    return row.text("is_bid").lower() in ("true", "1")
+    return bool(_FLAGS.get(row.text("is_bid").lower()))
 
 
 def _once_each_machine(rows: Iterator[_Row]) -> Iterator[_Row]:

@@ -194,9 +194,10 @@ class OfficialAgent(AgentProcess):
     def _charge(self) -> float:
         """Return the CPU seconds since the last call; where the machine is slower now they count as fewer."""
         used_s = self._used_s - self._charged_s
+        charge_s = self._in_reference_s(used_s)
         self._charged_s += used_s
-        self._reference_s += self._in_reference_s(used_s)
-        self._left_s -= self._in_reference_s(used_s)
+        self._reference_s += charge_s
+        self._left_s -= charge_s
         if self._charged_s > 0:
             self.speed = self._reference_s / self._charged_s
         return used_s
