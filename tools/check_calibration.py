@@ -555,7 +555,8 @@ This page is written by
     python -m tools.check_calibration FOLDER
 
 where FOLDER holds `silicon_e2e.csv` and `helix_layer_ms.csv`, derived from ai-dynamo/aiconfigurator and
-Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out*: constants were fitted to the other pairs of model and GPU type."""
+Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out*: constants were fitted to the other pairs
+of model and GPU type."""
 GPU_TEXT = """Modelled over measured operators, medians by GPU type relative to the H100's. A point is a step of 1
 to 128 sequences of 1,024 or 4,096 tokens, or a prompt of 512 to 8,192. *Near*: the share of points within 30 % of
 their GPU's median. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4. Precisions that the tables
@@ -568,7 +569,8 @@ RATE_TEXT = """A plan rests on the highest rate of requests. Over {n} deployment
 three or more loads, modelled over measured, held out, is {low:.2f} (p10), {middle:.2f} (median) and {high:.2f}
 (p90)."""
 OTHER_TEXT = """Helix timed all layers of LLaMA-30B and Llama-2-70B at 16 bits on one GPU, with an engine of 2024.
-NVIDIA did not measure its GPU types, so they have the slow-downs of the nearest one. Plans call these *extrapolated*."""
+NVIDIA did not measure its GPU types, so they have the slow-downs of the nearest one. Plans
+call these *extrapolated*."""
 SPREAD_TEXT = """n GPUs are slower than the model of `fleetgym.hardware.performance.replica`, which [Coral's
 reproduction](reproduce-coral.md) uses, by n^-a. The slope is fitted within runs of one set, lengths and
 load. The 95 % interval resamples sets. H100 and H200 with NVLink."""
