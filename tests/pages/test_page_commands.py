@@ -446,7 +446,11 @@ def test_make_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (shown,) = [block.text.splitlines() for block in stage.blocks if block.text.startswith("agent ")]
     printed = stage.call(line).splitlines()
     assert len(shown) > 10
-    assert shown == [row[: len(shown[1])].rstrip() for row in printed[: len(shown)]]
+    starts = [row[: len(shown[1])].rstrip() for row in printed[: len(shown)]]
+    number = re.compile(r"-?\d+\.\d")
+    assert [number.sub("N", row) for row in shown] == [number.sub("N", row) for row in starts]
+    figures, found = (np.array(number.findall(" ".join(rows)), float) for rows in (shown, starts))
+    np.testing.assert_allclose(found, figures, atol=0.11)  # a processor may round the last digit otherwise
 
 
 def test_messages_are_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
