@@ -537,10 +537,11 @@ def page(points: pd.DataFrame, runs: pd.DataFrame, left_out: pd.DataFrame, folde
 
 HEAD = """# Calibration: modelled and measured times
 
-Service times come from a roofline: the datasheet's times, multiplied by slow-downs. Its constants have three versions.
+Service times come from a roofline: a sum of the datasheet's times, each multiplied by a slow-down. Its constants
+have three versions.
 
 - **Version 1** made `fleet-v0`, `fleet-v1` and the seasons drawn from them. Its slow-downs are the same for all
-  GPU types, fitted to runs on H100 and H200. Relative to an H100, an H200 or B200 is too slow and an L40S
+  GPU types, and were fitted to runs on H100 and H200. Relative to an H100, an H200 or B200 is too slow and an L40S
   or A100 too fast; TP over PCIe is far too fast. All workloads have one context.
 - **Version 2** made `fleet-v2`. Each GPU type has its own slow-downs, by precision and phase, and
   its own all-reduces at TP 2, 4 and 8 (`fleetgym/data/gpu_rates.csv`). They are fitted to operators that NVIDIA
@@ -550,27 +551,28 @@ Service times come from a roofline: the datasheet's times, multiplied by slow-do
   TP 4 and 8, version 2 predicts first tokens up to 1.9 times too early ([the referee](referee.md)). On this page both
   are equal.
 
-This page is written by
+This page is written in half a CPU minute by
 
     python -m tools.check_calibration FOLDER
 
 where FOLDER holds `silicon_e2e.csv` and `helix_layer_ms.csv`, derived from ai-dynamo/aiconfigurator and
-Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out*: constants were fitted to the other pairs
-of model and GPU type."""
+Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out* means: each pair of model and GPU type is predicted by
+constants that were fitted to the other pairs."""
 GPU_TEXT = """Modelled over measured operators, medians by GPU type relative to the H100's. A point is a step of 1
 to 128 sequences of 1,024 or 4,096 tokens, or a prompt of 512 to 8,192. *Near*: the share of points within 30 % of
 their GPU's median. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4. Precisions that the tables
-lack, such as 8 bits on an A100, have the constants that fit all GPU types together; dense weights of 4 bits have those
-of 8."""
+lack, such as 8 bits on an A100, have the constants that fit all GPU types together. Dense weights of 4 bits have the
+slow-down of 8, since none were measured."""
 ENGINE_TEXT = """Mean absolute error, and in brackets the median of modelled over measured. Version 1 was fitted to
-these runs. Mixtures of experts remain uncertain: on one GPU type a model takes 1.5 to 2 times as long with one engine
-as with another, and a plan does not know its engine."""
+these runs. Mixtures of experts remain uncertain: the same model on the same GPU type takes 1.5 to 2 times as long with
+one engine as with another, and a plan does not know its engine. The first token of a mixture also waits for prompts of
+others."""
 RATE_TEXT = """A plan rests on the highest rate of requests. Over {n} deployments and lengths that were run at
 three or more loads, modelled over measured, held out, is {low:.2f} (p10), {middle:.2f} (median) and {high:.2f}
 (p90)."""
 OTHER_TEXT = """Helix timed all layers of LLaMA-30B and Llama-2-70B at 16 bits on one GPU, with an engine of 2024.
-NVIDIA did not measure its GPU types, so they have the slow-downs of the nearest one. Plans
-call these *extrapolated*."""
+NVIDIA did not measure its GPU types, so they have the slow-downs of the nearest one, as every GPU type that is not
+in the table above. Plans call these *extrapolated*."""
 SPREAD_TEXT = """n GPUs are slower than the model of `fleetgym.hardware.performance.replica`, which [Coral's
 reproduction](reproduce-coral.md) uses, by n^-a. The slope is fitted within runs of one set, lengths and
 load. The 95 % interval resamples sets. H100 and H200 with NVLink."""

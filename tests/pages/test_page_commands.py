@@ -447,7 +447,7 @@ def test_make_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = stage.call(line).splitlines()
     assert len(shown) > 10
     starts = [row[: len(shown[1])].rstrip() for row in printed[: len(shown)]]
-    number = re.compile(r"-?\d+\.\d")
+    number = re.compile(r"-?\d+\.\d+")
     assert [number.sub("N", row) for row in shown] == [number.sub("N", row) for row in starts]
     figures, found = (np.array(number.findall(" ".join(rows)), float) for rows in (shown, starts))
     np.testing.assert_allclose(found, figures, atol=0.11)  # a processor may round the last digit otherwise
