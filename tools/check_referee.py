@@ -36,6 +36,7 @@ from fleetgym.hardware.performance import gpu_rates, roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import RooflineOptions
 from fleetgym.kernels.queueing import wait_exceeds
+from fleetgym.model.instance import Affine, Instance
 from fleetgym.model.instance_files import write_instance
 from fleetgym.runtime.programs import program
 from tools.make_data.catalog import GPU_NAMES
@@ -226,7 +227,8 @@ def day_cells(
 ) -> Iterator[Cell]:
     """Yield an agent's windows on a generated day: cost and late share by the environment, and replayed.
 
-    `times` says whose step times the simulator gets: measured operators', or the roofline's.
+    `times` says whose step times the simulator gets: measured operators', or the roofline's. Where days are replanned,
+    the environment knows the operators' times, too.
     """
     with tempfile.TemporaryDirectory() as folder:
         for family in families:
@@ -238,9 +240,60 @@ def day_cells(
                         continue
                     if not path.exists():
                         instance = generate(family, "s", seed)
+                        if times == "replanned":
+                            instance = corrected(instance)
                         write_instance(path, instance, stored_scenarios(instance, seed, 1))
                     head = {"cell": key, "kind": "day", "times": times, "family": family}
                     yield head | {"seed": seed, "agent": agent} | _day(str(path), agent, times)
+
+
+def corrected(instance: Instance) -> Instance:
+    """Return an instance whose requests take as much longer or shorter as on measured operators, where there are some.
+
+    A workload's times on a replica are scaled by the operators' over the roofline's, in a full batch of its requests.
+    """
+    assert instance.facts is not None
+    shape = instance.performance.compatible.shape
+    service, prefill = np.ones(shape), np.ones(shape)
+    for c, configuration in enumerate(instance.configurations):
+        gb = instance.facts.memory_gb(configuration.id)
+        if gb is None or len(configuration.uses) > 1:
+            continue
+        tokens, deployment = gb / configuration.kv_gb_per_token, deployment_of(instance, c)
+        theirs = operator_table(deployment, tokens, gpu_rates.engine_times(deployment.model).prompt)
+        if theirs is None:
+            continue
+        ours = referee.roofline_table(deployment, RooflineOptions(coefficients=2), tokens)
+        for i in np.flatnonzero(instance.performance.compatible[:, c]):
+            a, b = instance.workloads[i].input_tokens, instance.workloads[i].output_tokens
+            n = min(float(configuration.max_concurrency), tokens / (a + b / 2.0))
+            first, whole = (np.array([f(times, n, a, b) for times in (theirs, ours)]) for f in (_first_s, _whole_s))
+            prefill[i, c], service[i, c] = first[0] / first[1], whole[0] / whole[1]
+    table = instance.performance
+    return dataclasses.replace(
+        instance,
+        performance=dataclasses.replace(
+            table,
+            prefill_s=_scaled(table.prefill_s, prefill),
+            service_s=_scaled(table.service_s, service),
+            delay_s=_scaled(table.delay_s, service),
+        ),
+    )
+
+
+def _first_s(times: referee.StepTable, n: float, a: float, b: float) -> float:
+    return float(np.interp(a, times.prompt_tokens, times.alone_s))
+
+
+def _whole_s(times: referee.StepTable, n: float, a: float, b: float) -> float:
+    context = a + b / 2.0
+    at = RegularGridInterpolator((np.log(times.held_tokens), np.log(times.context)), times.step_s)
+    step = at((np.log(n * context), np.log(context)))
+    return _first_s(times, n, a, b) + b * float(step) + n * float(np.interp(a, times.prompt_tokens, times.prompt_s))
+
+
+def _scaled(affine: Affine, by: np.ndarray) -> Affine:
+    return Affine(**{f.name: getattr(affine, f.name) * by for f in dataclasses.fields(affine)})
 
 
 def _day(path: str, agent: str, source: str) -> dict[str, Any]:
@@ -249,7 +302,7 @@ def _day(path: str, agent: str, source: str) -> dict[str, Any]:
     @functools.cache
     def times(deployment: Deployment, tokens: float) -> referee.StepTable:
         overlap = gpu_rates.engine_times(deployment.model).prompt
-        found = operator_table(deployment, tokens, overlap) if source == "operators" else None
+        found = None if source == "roofline" else operator_table(deployment, tokens, overlap)
         options = RooflineOptions(coefficients=2)
         return referee.roofline_table(deployment, options, tokens) if found is None else found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
 import numpy as np
 import pytest
@@ -446,20 +445,6 @@ def test_constant_fields_have_a_single_row(small: Instance) -> None:
         == scenario.price_factor.shape[0]
         == 1
     )
-
-
-def test_drawing_is_fast(full: Instance) -> None:
-    """A day of six workloads takes well under 2 ms even on a busy machine (about 0.4 ms on an idle one)."""
-    generator, source = ScenarioGenerator(full), rng()
-    generator.draw(source)
-    best = min(_timed(lambda: generator.draw(source)) for _ in range(50))
-    assert best < 2e-3
-
-
-def _timed(call) -> float:  # type: ignore[no-untyped-def]
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def test_copula_parameters_must_be_ordered(full: Instance) -> None:

@@ -22,12 +22,12 @@ from programs import command, is_guard, module_of, programs
 
 from fleetgym.cli import process
 
-#: CPU seconds that a smoke run may take, with compiled kernels: a busy machine does not lengthen them.
-MOST_CPU_S = 5.0
+#: CPU seconds that a smoke run may take, with compiled kernels: three times the slowest's, since processors differ.
+MOST_CPU_S = 15.0
 MOST_S = 300.0  # ends a run that hangs, or compiles every kernel on a busy machine
 #: Programs that need fleetgym[rl]; without it they say so. PyTorch alone takes three CPU seconds to import.
 NEEDS_RL = {"baselines/ppo/train.py", "tools/train_critic.py"}
-MOST_RL_CPU_S = 10.0
+MOST_RL_CPU_S = 30.0
 
 
 def environment() -> dict[str, str]:
