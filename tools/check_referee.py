@@ -267,7 +267,9 @@ def corrected(instance: Instance) -> Instance:
         for i in np.flatnonzero(instance.performance.compatible[:, c]):
             a, b = instance.workloads[i].input_tokens, instance.workloads[i].output_tokens
             n = min(float(configuration.max_concurrency), tokens / (a + b / 2.0))
-            first, whole = (np.array([f(times, n, a, b) for times in (theirs, ours)]) for f in (_first_s, _whole_s))
+            first, whole = (
+                np.array([f(times, n, a, b) for times in (theirs, ours)]) for f in (_first_s, _whole_s)
+            )
             prefill[i, c], service[i, c] = first[0] / first[1], whole[0] / whole[1]
     table = instance.performance
     return dataclasses.replace(
@@ -289,7 +291,11 @@ def _whole_s(times: referee.StepTable, n: float, a: float, b: float) -> float:
     context = a + b / 2.0
     at = RegularGridInterpolator((np.log(times.held_tokens), np.log(times.context)), times.step_s)
     step = at((np.log(n * context), np.log(context)))
-    return _first_s(times, n, a, b) + b * float(step) + n * float(np.interp(a, times.prompt_tokens, times.prompt_s))
+    return (
+        _first_s(times, n, a, b)
+        + b * float(step)
+        + n * float(np.interp(a, times.prompt_tokens, times.prompt_s))
+    )
 
 
 def _scaled(affine: Affine, by: np.ndarray) -> Affine:

@@ -50,6 +50,8 @@ _EXCHANGES = ((1, 1), (2, 1), (3, 1), (4, 1), (1, 2))
 
 Progress = Callable[[int, int], None]
 Fleet = tuple[int, ...]
+#: A kind of plan, and the GPU type where it has one alone.
+_Key = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,35 +251,36 @@ def choose(
             named.setdefault(fleet, tried)  # of equal fleets the first kind counts
     if not named:
         raise FleetgymError(f"no plan keeps {limits.words()}: loosen it, or raise caps")
-    best: dict[str, Fleet] = {}
+    best: dict[_Key, Fleet] = {}
     order = sorted(named, key=lambda fleet: (judge.score(fleet, CHECKS[0]), fleet))
     for done, fleet in enumerate(order, start=1):
-        kinds = {named[fleet][0]} - {ALONE}
+        keys = {(named[fleet][0], "")} - {(ALONE, "")}
         if candidates.types and len(types := _types(instance, fleet)) == 1:
             # Each type apart: one that was planned worse may be refined to a better plan.
-            kinds.add(f"{ALONE}: {types.pop()}")
-        for kind in sorted(kinds):
-            if kind not in best or judge.beats(fleet, best[kind]):
-                best[kind] = fleet
+            keys.add((ALONE, types.pop()))
+        for key in sorted(keys):
+            if key not in best or judge.beats(fleet, best[key]):
+                best[key] = fleet
         if progress is not None:
             progress(done, len(order))
     planned, used = dict(best), np.any(list(named), axis=0)
-    alone = [judge.score(fleet, CHECKS[-1]) for kind, fleet in best.items() if kind.startswith(ALONE)]
-    for kind, fleet in planned.items() if margin is None else ():
-        if kind.startswith(ALONE) and judge.score(fleet, CHECKS[-1]) > _REFINED_TO * min(alone):
+    alone = [judge.score(fleet, CHECKS[-1]) for (kind, _), fleet in best.items() if kind == ALONE]
+    for (kind, gpu), fleet in planned.items() if margin is None else ():
+        if kind == ALONE and judge.score(fleet, CHECKS[-1]) > _REFINED_TO * min(alone):
             continue
         better = _refine(instance, judge, fleet, used & _in_pools(instance, kind, fleet))
-        label = kind if better == fleet or kind.startswith(ALONE) else _kind(instance, better)
+        label = (kind, gpu) if better == fleet or kind == ALONE else (_kind(instance, better), "")
         named.setdefault(better, named[fleet])
         if label not in best or judge.score(better, CHECKS[-1]) < judge.score(best[label], CHECKS[-1]):
             best[label] = better
     if alone:
-        each = [best.pop(kind) for kind in list(best) if kind.startswith(ALONE)]
-        best[ALONE] = min(each, key=lambda fleet: (judge.score(fleet, CHECKS[-1]), fleet))
-    if {ALONE, MARGIN} <= set(best) and len(_types(instance, best[MARGIN])) == 1:
-        one, plan = (judge.score(best[kind], CHECKS[-1]) for kind in (ALONE, MARGIN))
-        best.pop(MARGIN if one < plan else ALONE)  # both are of one type: the better one stands for it
-    first = min(best, key=lambda kind: (judge.score(best[kind], CHECKS[-1]), best[kind]))
+        each = [best.pop(key) for key in list(best) if key[0] == ALONE]
+        best[ALONE, ""] = min(each, key=lambda fleet: (judge.score(fleet, CHECKS[-1]), fleet))
+    one, plan = (ALONE, ""), (MARGIN, "")
+    if {one, plan} <= set(best) and len(_types(instance, best[plan])) == 1:
+        costs = [judge.score(best[key], CHECKS[-1]) for key in (one, plan)]
+        best.pop(plan if costs[0] < costs[1] else one)  # both are of one type: the better one stands for it
+    first = min(best, key=lambda key: (judge.score(best[key], CHECKS[-1]), best[key]))
     if not judge.keeps(best[first]):
         over = min(judge.over(fleet) for fleet in best.values())
         raise FleetgymError(
@@ -285,11 +288,11 @@ def choose(
             "than that, with safety for the days not seen; loosen it, or raise caps"
         )
 
-    def told(kind: str) -> Tried:
-        fleet = best[kind]
+    def told(key: _Key) -> Tried:
+        fleet = best[key]
         (_, base, spot), (cost_usd, miss) = named[fleet], judge.means(fleet)
         return Tried(
-            kind=kind,
+            kind=key[0],
             fleet=fleet,
             base=base,
             spot=spot,
@@ -459,7 +462,7 @@ def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -
 
 def _in_pools(instance: Instance, kind: str, fleet: Fleet) -> np.ndarray:
     """Return the configurations that a kind of plan may have, (C,) bool; one GPU type is that of the fleet."""
-    if kind.startswith(ALONE):
+    if kind == ALONE:
         types = _types(instance, fleet)
         others = np.array([pool.gpu_type not in types for pool in instance.pools])
         return instance.gpu_use[others].sum(axis=0) == 0

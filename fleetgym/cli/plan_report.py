@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -257,7 +258,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
     agent, plays = facts["agent"], facts["risk_of"] == "agent"
     details = details or facts["risk"] is None
     parts = [
-        *warnings_of(instance, facts),
+        *_warnings(instance, facts),
         wrap(
             f"{instance.id}: plan of {agent} for {planned_demand(facts)} ({_nominal_words(instance)})"
             + (", which it is given here and forecasts when it plays" if plays else "")
@@ -303,8 +304,23 @@ def _loses(instance: Instance) -> bool:
     return instance.dynamics.availability.kind != "constant"
 
 
-def warnings_of(instance: Instance, facts: dict[str, Any]) -> list[str]:
-    """Return warnings of a plan: many SLO violations, at the planned demand or on generated days only."""
+@dataclasses.dataclass(frozen=True)
+class Missed:
+    """A warning of SLO violations: how many, and what of them and why."""
+
+    share: float
+    why: str
+
+    def __str__(self) -> str:
+        return wrap(f"WARNING: {self.percent()} {self.why}.")
+
+    def percent(self) -> str:
+        """Return the share in words."""
+        return f"{100 * self.share:.1f} %"
+
+
+def missed(instance: Instance, facts: dict[str, Any]) -> Missed | None:
+    """Return the warning of a plan with many SLO violations, at the planned demand or on generated days only."""
     rates = np.array([route["rate_rps"] for route in facts["routing"].values()])
     unserved = rates @ [route["unserved"] for route in facts["routing"].values()] / max(rates.sum(), 1e-300)
     full = used_up(instance, facts)
@@ -313,18 +329,14 @@ def warnings_of(instance: Instance, facts: dict[str, Any]) -> list[str]:
             "there is room for more replicas, so look at penalties (unserved_usd, --penalty), at SLOs that no route "
             "keeps, and at other agents"
         )
-        return [
-            wrap(f"WARNING: {100 * unserved:.1f} % is unserved already at {planned_demand(facts)}: {why}.")
-        ]
+        return Missed(unserved, f"is unserved already at {planned_demand(facts)}: {why}")
     risk = facts["risk"]
     if risk is None:
-        if not _loses(instance):
-            return []
-        return ["WARNING: spot GPUs can be lost; --days 100 says what that costs."]
-    missed, most = risk["miss_share"]["mean"], (facts["choice"] or {}).get("miss_at_most")
+        return None
+    mean, most = risk["miss_share"]["mean"], (facts["choice"] or {}).get("miss_at_most")
     chance = 0.0 if most is None else _CHANCE * risk["miss_share"]["standard_error"]
-    if missed - chance <= (_MUCH_MISSED if most is None else most):
-        return []
+    if mean - chance <= (_MUCH_MISSED if most is None else most):
+        return None
     when = f"when demand is above plan{' or spot GPUs are lost' if _loses(instance) else ''}"
     if full:
         what = full
@@ -334,9 +346,17 @@ def warnings_of(instance: Instance, facts: dict[str, Any]) -> list[str]:
         what = "it still is the cheapest plan at these penalties; --miss-at-most 1% asks for a better one"
     else:
         what = "try --margin best" if facts["risk_of"] == "fleet" else "give the agent a margin"
-    return [
-        wrap(f"WARNING: {100 * missed:.1f} % of the requests are missed on generated days, {when}: {what}.")
-    ]
+    return Missed(mean, f"of the requests are missed on generated days, {when}: {what}")
+
+
+def _warnings(instance: Instance, facts: dict[str, Any]) -> list[str]:
+    """Return warnings of a plan."""
+    found = missed(instance, facts)
+    if found is not None:
+        return [str(found)]
+    if facts["risk"] is None and _loses(instance):
+        return ["WARNING: spot GPUs can be lost; --days 100 says what that costs."]
+    return []
 
 
 def _limit_words(facts: dict[str, Any]) -> list[str]:

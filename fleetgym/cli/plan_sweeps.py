@@ -9,7 +9,7 @@ import numpy as np
 
 from fleetgym.capacity.risk import Risk
 from fleetgym.capacity.traces.candidates import smallest_replica
-from fleetgym.cli.plan_report import cash_usd, short_fleet, used_up, warnings_of, wrap
+from fleetgym.cli.plan_report import cash_usd, missed, short_fleet, used_up, wrap
 from fleetgym.model.instance import Instance
 from fleetgym.runtime.text_tables import align_columns, number, share
 
@@ -48,10 +48,10 @@ def describe_sweep(
     told_of: dict[str, list[str]] = {}
     for name, instance, facts in zip(names, instances, rows, strict=True):
         if over != "beside" or name == CHOSEN:
-            for warning in warnings_of(instance, facts):
-                missed, _, rest = " ".join(warning.split()).removeprefix("WARNING: ").partition(" % ")
-                told_of.setdefault(rest, []).append(f"{name}: {missed} %")
-    full = [wrap(f"WARNING: {', '.join(missed)} {rest}") for rest, missed in told_of.items()]
+            found = missed(instance, facts)
+            if found is not None:
+                told_of.setdefault(found.why, []).append(f"{name}: {found.percent()}")
+    full = [wrap(f"WARNING: {', '.join(shares)} {why}.") for why, shares in told_of.items()]
     head = f"{instances[0].id}: plans of {rows[0]['agent']} {why}; {rows[0]['risk']['days']} generated days"
     told = [*full, wrap(head), text, *map(wrap, notes)]
     if over == "without":
