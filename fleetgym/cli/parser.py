@@ -262,7 +262,12 @@ def _add_playing(verb: options.AddVerb) -> None:
         choices=("gamma", "lognormal", "hyperexponential", "pareto"),
         help="distribution of the service times, with the instance's mean and cv2 (default: gamma)",
     )
-    options.add_number(p, "--replications", q.REPLICATIONS, 32, "at most", metavar="N")
+    p.add_argument(
+        "--replications",
+        type=of(q.REPLICATIONS),
+        metavar="N",
+        help="at most (default: 32; with dynamo 8, each of which takes a minute for 50 requests/s)",
+    )
     options.add_seed(p, "random seed of agent and simulation")
     options.add_plot(p)
     p = verb(

@@ -14,6 +14,7 @@ from fleetgym.cli.checks import tell_checks
 from fleetgym.cli.named import instance_name, tell_reserved
 from fleetgym.cli.output import note, tell
 from fleetgym.cli.pictures import check_picture
+from fleetgym.cli.progress import ProgressBar
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.runtime.text_tables import align, number
 from fleetgym.runtime.variables import environment_variable
@@ -222,7 +223,11 @@ def simulate(arguments: argparse.Namespace) -> int:
     if by_token:
         warmup = min(referee.WARMUP, len(played) - 1)
         found = referee.replay(
-            played, warmup=warmup, seed=arguments.seed, max_replications=arguments.replications
+            played,
+            warmup=warmup,
+            seed=arguments.seed,
+            max_replications=arguments.replications or 8,
+            progress=ProgressBar("replaying, at most"),
         )
         facts = replay_facts(played[warmup:], found)
     else:
@@ -231,8 +236,8 @@ def simulate(arguments: argparse.Namespace) -> int:
             law=law,
             seed=arguments.seed,
             max_requests=300_000,
-            min_replications=min(8, arguments.replications),
-            max_replications=arguments.replications,
+            min_replications=min(8, arguments.replications or 32),
+            max_replications=arguments.replications or 32,
         )
         facts = simulate_facts(verdict, law)
     facts = {"agent": player, **facts}

@@ -158,6 +158,7 @@ def replay(
     absolute: float = 0.002,
     relative: float = 0.1,
     table: Callable[[Deployment, float], StepTable] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Replay consecutive windows of an episode.
 
@@ -180,6 +181,8 @@ def replay(
         the share.
     table : callable, optional
         Takes a deployment, and the tokens that its memory holds, and returns its times; by default the roofline's.
+    progress : callable, optional
+        Called with the numbers of replications that are done, and of all.
 
     Returns
     -------
@@ -209,6 +212,8 @@ def replay(
         while len(rounds) < count:
             rng = np.random.default_rng([_STREAM, seed, len(rounds)])
             rounds.append(_replay(played, warmup, engines, rng))
+            if progress is not None:
+                progress(len(rounds), max_replications)
         late = ratio(
             np.array([r.late for r in rounds]),
             np.array([r.requests for r in rounds]),

@@ -468,7 +468,7 @@ def _ask_for_failures(
 ) -> None:
     if not _is_free("status", layout):
         return
-    codes = amounts[~np.isnan(amounts)]
+    codes = amounts[np.isfinite(amounts)]
     are_codes = len(codes) > 0 and bool(((codes >= 100) & (codes < 600) & (codes % 1 == 0)).all())
     said = {str(entry).strip().lower() for entry in entries}
     is_flag = {"false"} < said <= {"true", "false", ""} and re.search("succe|ok$", name, re.IGNORECASE)
