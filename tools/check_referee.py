@@ -62,8 +62,8 @@ REPLICAS = [("Llama-3.1-8B", p, n) for p in ("fp16", "fp8") for n in (1, 2)] + [
     ("Llama-3.1-70B", "fp8", 4),
     ("Llama-3.1-70B", "fp8", 8),
 ]
-#: Whose step times the simulator gets.
-TIMES = {"roofline": "own", "operators": "operators"}
+#: Whose step times the simulator gets; with the last, the environment has them, too.
+TIMES = {"roofline": "own", "operators": "operators", "replanned": "operators, replanned"}
 LATE = 0.01
 TTFT_S, PROMPTS = 4.0, 12.0  # the deadline, and how many mean prompts it leaves time for at least
 
@@ -353,6 +353,7 @@ def play(path: Path, kinds: Sequence[str]) -> None:
         "capacity": lambda: capacity_cells(known),
         "days": lambda: day_cells(known, RANKED, AGENTS),
         "own": lambda: day_cells(known, RANKED, AGENTS, "roofline"),
+        "replanned": lambda: day_cells(known, RANKED, AGENTS, "replanned"),
         "old": lambda: day_cells(known, OLD, ("margin",)),
     }
     for kind in kinds:
@@ -427,7 +428,7 @@ def _ranking(cells: Sequence[Cell]) -> str:
             continue
         total = costs.sum(axis=1)
         ratio = costs[..., 1] / costs[..., 0]
-        share = np.mean([cell["measured_share"] for cell in here]) if times == "operators" else 0.0
+        share = 0.0 if times == "roofline" else np.mean([cell["measured_share"] for cell in here])
         rows.append(
             [
                 TIMES[times],
@@ -475,26 +476,27 @@ def _near_ties(total: np.ndarray) -> float:
 
 
 def _agents(cells: Sequence[Cell]) -> str:
-    """Return late shares and mean delays of each agent over all days that both step times have."""
+    """Return late shares and mean delays of each agent, where environment and simulator have the same times."""
     rows = []
     for agent in AGENTS:
-        by_times = {
-            times: {
+        own, replanned = (
+            {
                 (cell["family"], cell["seed"]): cell
                 for cell in cells
                 if (cell["agent"], cell["times"]) == (agent, times)
             }
-            for times in TIMES
-        }
-        both = sorted(set.intersection(*(set(days) for days in by_times.values())))
+            for times in ("roofline", "replanned")
+        )
+        both = sorted(set(own) & set(replanned))
         if not both:
             continue
-        own, operators = ([by_times[times][day] for day in both] for times in TIMES)
-        columns = [(own, "predicted"), (own, "replayed"), (operators, "replayed")]
-        late = [f"{100 * _mean(days, f'{kind}_late'):.2f}" for days, kind in columns]
-        delay = [f"{_mean(days, f'{kind}_delay_s'):.2f}" for days, kind in columns]
+        shown = [[days[day] for day in both] for days in (own, replanned)]
+        late = [f"{100 * _mean(days, f'{k}_late'):.2f}" for days in shown for k in ("predicted", "replayed")]
+        delay = [f"{_mean(days, f'{k}_delay_s'):.2f}" for days in shown for k in ("predicted", "replayed")]
         rows.append([f"`{agent}`", len(both), *late, *delay])
-    head = ["agent", "days", "late %", "own times", "operators", "delay s", "own times", "operators"]
+    head = ["agent", "days"]
+    for what in ("late %", "delay s"):
+        head += [f"own times: {what}", "replayed", f"replanned: {what}", "replayed"]
     return table(head, rows)
 
 
@@ -532,7 +534,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--play", action="store_true", help="play the missing cells first")
     options = parser.parse_args(argv)
     if options.play:
-        play(CELLS, ("capacity", "days", "own", "old"))
+        play(CELLS, ("capacity", "days", "own", "replanned", "old"))
     write_atomically(PAGE, rewrite(PAGE, written(read(CELLS))).encode())
 
 
