@@ -529,7 +529,7 @@ def smoke(folder: Path) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Play what is missing, or write the page."""
     parser = program(
-        __doc__, writes="docs/referee.md, and its cells.", takes="Two CPU hours to play.", smoke=smoke
+        __doc__, writes="docs/referee.md, and its cells.", takes="Three CPU hours to play.", smoke=smoke
     )
     parser.add_argument("--play", action="store_true", help="play the missing cells first")
     options = parser.parse_args(argv)
