@@ -233,6 +233,11 @@ def test_what_was_turned_away_is_told_as_a_scale(tmp_path: Path) -> None:
         ({"sampling": "1:10"}, "may say that the rows are a sample", "sample"),
         ({"resultCode": [200, 500] * (COUNT // 2)}, "says of some requests that they failed", "status"),
         (
+            {"resultCode": ["1e999", 500] * (COUNT // 2)},
+            "says of some requests that they failed",
+            "status",
+        ),
+        (
             {"request_ok": ["true", "false"] * (COUNT // 2)},
             "says of some requests that they failed",
             "status",
