@@ -253,8 +253,8 @@ def corrected(instance: Instance) -> Instance:
     A workload's times on a replica are scaled by the operators' over the roofline's, in a full batch of its requests.
     """
     assert instance.facts is not None
-    shape = instance.performance.compatible.shape
-    service, prefill = np.ones(shape), np.ones(shape)
+    table = instance.performance
+    service, prefill = np.ones(table.compatible.shape), np.ones(table.compatible.shape)
     for c, configuration in enumerate(instance.configurations):
         gb = instance.facts.memory_gb(configuration.id)
         if gb is None or len(configuration.uses) > 1:
@@ -264,14 +264,11 @@ def corrected(instance: Instance) -> Instance:
         if theirs is None:
             continue
         ours = referee.roofline_table(deployment, RooflineOptions(coefficients=2), tokens)
-        for i in np.flatnonzero(instance.performance.compatible[:, c]):
+        for i in np.flatnonzero(table.compatible[:, c]):
             a, b = instance.workloads[i].input_tokens, instance.workloads[i].output_tokens
             n = min(float(configuration.max_concurrency), tokens / (a + b / 2.0))
-            first, whole = (
-                np.array([f(times, n, a, b) for times in (theirs, ours)]) for f in (_first_s, _whole_s)
-            )
-            prefill[i, c], service[i, c] = first[0] / first[1], whole[0] / whole[1]
-    table = instance.performance
+            prefill[i, c] = _first_s(theirs, a) / _first_s(ours, a)
+            service[i, c] = _whole_s(theirs, n, a, b) / _whole_s(ours, n, a, b)
     return dataclasses.replace(
         instance,
         performance=dataclasses.replace(
@@ -283,19 +280,17 @@ def corrected(instance: Instance) -> Instance:
     )
 
 
-def _first_s(times: referee.StepTable, n: float, a: float, b: float) -> float:
+def _first_s(times: referee.StepTable, a: float) -> float:
+    """Return the time to the first token of a lone prompt of `a` tokens."""
     return float(np.interp(a, times.prompt_tokens, times.alone_s))
 
 
 def _whole_s(times: referee.StepTable, n: float, a: float, b: float) -> float:
+    """Return the time of a request of `a` and `b` tokens among `n` like it, each of whose prompts it waits for once."""
     context = a + b / 2.0
-    at = RegularGridInterpolator((np.log(times.held_tokens), np.log(times.context)), times.step_s)
-    step = at((np.log(n * context), np.log(context)))
-    return (
-        _first_s(times, n, a, b)
-        + b * float(step)
-        + n * float(np.interp(a, times.prompt_tokens, times.prompt_s))
-    )
+    step_s = RegularGridInterpolator((np.log(times.held_tokens), np.log(times.context)), times.step_s)
+    tokens_s = b * float(step_s((np.log(n * context), np.log(context))))
+    return _first_s(times, a) + tokens_s + n * float(np.interp(a, times.prompt_tokens, times.prompt_s))
 
 
 def _scaled(affine: Affine, by: np.ndarray) -> Affine:

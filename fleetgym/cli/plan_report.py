@@ -306,7 +306,7 @@ def _loses(instance: Instance) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Missed:
-    """A warning of SLO violations: how many, and what of them and why."""
+    """Many SLO violations: their share of the requests, and the rest of the warning in words."""
 
     share: float
     why: str
