@@ -5,8 +5,10 @@ the present state: admission, start-up, fees, losses and denials are those of st
 anew in the next window (Bertsekas 2020, *Rollout, Policy Iteration, and Distributed Reinforcement Learning*). The duals
 of the routing say which neighbours of a fleet are worth playing (`View.estimate`).
 
-A search starts from the running fleet, from the last target and from the fleet of the agent `margin`; in the first
-window also from that of an integer program, which may be far from the others. Paths are drawn with the same random
+A search starts from the running fleet, from the last target and from the fleet of the agent `margin`. Moves of single
+replicas may end in a fleet that only an exchange of many would improve. So from time to time a search also starts from
+the rounded fleets of the linear program of `mpc`, on one path of a new draw; in the first window that program may hold
+any configuration. Paths are drawn with the same random
 numbers in every window, since a fleet that follows the luck of samples is restless.
 
 Where a budget pays for the whole day, rent counts more than it costs: by the factor with which the budget would last,
@@ -21,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Belief, Instance, View
-from fleetgym.planning import FleetSizer, PackedConditions, Paths, at_least, whole_at_least
+from fleetgym.planning import FleetSizer, PackedConditions, Paths, at_least, make_solver, whole_at_least
 
 from .descent import shortlist
-from .milp.milp_planner import MilpPlanner
+from .mpc import MAX_ITERATIONS, PathsProgram, rounded_fleets
 
 #: Windows between two looks at the price of a budget for the day; rests, and windows of each, that it is a mean over.
 PRICE_EVERY, PRICE_PATHS, PRICE_TIMES = 12, 8, 24
@@ -33,11 +35,11 @@ FACTORS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 #: What fleets cost to hold, over what those cost that are sized anew in each window.
 OVERHEAD = 1.1
 
+#: Windows of the linear program at least; it goes two beyond the longest start-up.
+PLANNED = 5
+
 #: Moves that a short search tries.
 FEW_MOVES = 8
-
-#: Of the program for the first window: the gap at which it ends, and the most nodes.
-GAP, NODES = 0.1, 1
 
 _TINY = 1e-9  # a gain below this share of the cost is none
 
@@ -67,7 +69,10 @@ class Lookahead:
         Configurations per workload and pool that may be added.
     large : int
         Where more candidates than this may be added, of all workloads and pools together, a search is short: one round
-        of the `FEW_MOVES` best moves of single replicas. Of `fleet-v1` that is `multi` at size l.
+        of the `FEW_MOVES` best moves of single replicas, with one linear program in the first window. Of `fleet-v1`
+        that is `multi` at size l.
+    plan_every : int
+        Windows from one linear program to the next, at least.
     lower, gap : float
         Margins of the packer from which a search starts; see `margin`.
 
@@ -91,12 +96,15 @@ class Lookahead:
         large: int = 100,
         lower: float = 1.05,
         gap: float = 0.1,
+        plan_every: int = 6,
     ):
         whole_at_least(1, paths=paths, windows=windows, rounds=rounds, shortlist=shortlist)
+        whole_at_least(1, plan_every=plan_every)
         whole_at_least(0, exchanges=exchanges, large=large)
         at_least(0, lower=lower, gap=gap)
         self.paths, self.windows, self.exchanges, self.rounds = paths, windows, exchanges, rounds
         self.shortlist, self.large, self.lower, self.upper = shortlist, large, lower, lower + gap
+        self.plan_every = plan_every
 
     def reset(self, view: View, *, seed: int) -> None:
         """Begin before the first window."""
@@ -107,6 +115,8 @@ class Lookahead:
         is_large = self.candidates.size > self.large
         self.most_rounds, self.most_exchanges = (1, 0) if is_large else (self.rounds, self.exchanges)
         self.most_moves = FEW_MOVES if is_large else None
+        self._next_plan, self.plan_wait = 0, instance.num_windows if is_large else self.plan_every
+        self.solver = make_solver(random_seed=1, simplex_iteration_limit=MAX_ITERATIONS)
         self.most, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
         self.rivals = [np.zeros(0, dtype=np.int64)] * instance.num_configurations
         for members in instance.exclusive_groups:
@@ -116,6 +126,7 @@ class Lookahead:
         self.paid_by_day = budget is not None and budget.kind == "pool"
         longest = max(c.startup_windows for c in instance.configurations)
         self.ahead = max(self.windows, 2 * longest, longest + fee_windows(instance))
+        self.planned_ahead = max(PLANNED, 2 + longest)
         self.target, self.rent_factor = view.fleet, 1.0
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -132,8 +143,9 @@ class Lookahead:
         self.extra_usd = (self.rent_factor - 1.0) * self.drawn.workload.shape[1] * hold_usd
         self.known: dict[bytes, float] = {}
         starts = [self._packed(), view.fleet, self.target]
-        if view.window == 0:
-            starts.append(self._planned())
+        if view.window >= self._next_plan:
+            self._next_plan = view.window + self.plan_wait
+            starts += self._plans(np.asarray(info["starting"]))
         self.adding = np.union1d(self.candidates, np.flatnonzero(np.sum(starts, axis=0)))
         costs = [self._cost(fleet) for fleet in starts]
         self.target = self._descend(starts[int(np.argmin(costs))])
@@ -166,11 +178,16 @@ class Lookahead:
             rent_factor=self.rent_factor,
         )
 
-    def _planned(self) -> np.ndarray:
-        """Return the fleet of an integer program for the mean of the first window."""
-        rates = self.drawn.weight @ self.drawn.workload[:, 0, 0]
-        planner = MilpPlanner(gap=GAP, node_limit=NODES)
-        return planner.plan(self.view.snapshot(rate_rps=rates)).fleet
+    def _plans(self, starting: np.ndarray) -> list[np.ndarray]:
+        """Return the rounded first fleets of a linear program over the coming windows on one path."""
+        view = self.view
+        among = np.union1d(self.candidates, np.flatnonzero(view.fleet + self.target))
+        if view.window == 0 and self.most_moves is None:
+            among = np.arange(view.fleet.size)
+        windows = min(self.planned_ahead, view.instance.num_windows - view.window)
+        seed = self.seed + view.window
+        program = PathsProgram(view, self.belief, among, 1, windows, starting, seed)
+        return rounded_fleets(view.snapshot(), program.solve(self.solver))
 
     def _rent_factor(self) -> float:
         """Return by how much rent should count more than it costs for the budget to last: a mean over rests of the day.

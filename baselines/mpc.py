@@ -95,16 +95,22 @@ class Mpc:
 
     def _rounded(self, fleet: np.ndarray, windows: int) -> np.ndarray:
         """Return the whole fleet near one that is not, or kept as it is, that is cheapest to hold on paths."""
-        view, snapshot = self.view, self.view.snapshot()
-        least = np.floor(fleet + 1e-6).astype(np.int64)
-        room, found = Room(snapshot, least), [view.fleet, self.target, least]
-        rest = fleet - room.fleet
-        for c in np.argsort(-rest, kind="stable"):
-            if rest[c] > 1e-6 and room.add(int(c), 1):
-                found.append(room.fleet.copy())
+        view = self.view
+        found = [view.fleet, self.target, *rounded_fleets(view.snapshot(), fleet)]
         drawn = self.belief.sample(self.judges, windows, np.random.default_rng(self.seed))
         costs = view.rollout(np.array(found), drawn)
         return found[int(np.argmin(costs))]
+
+
+def rounded_fleets(snapshot: Snapshot, fleet: np.ndarray) -> list[np.ndarray]:
+    """Return a fleet of shares of replicas, (C,), rounded down, and with one more of what lost most, two more, ..."""
+    least = np.floor(fleet + 1e-6).astype(np.int64)
+    room, found = Room(snapshot, least), [least]
+    rest = fleet - room.fleet
+    for c in np.argsort(-rest, kind="stable"):
+        if rest[c] > 1e-6 and room.add(int(c), 1):
+            found.append(room.fleet.copy())
+    return found
 
 
 class PathsProgram:
@@ -162,10 +168,12 @@ class PathsProgram:
                 if t == 0 and instance.lead == 0:
                     conditions = view.conditions
                 snapshot = view.snapshot(conditions=conditions)
-                serving = self._serving(snapshot, relax_window(snapshot), float(drawn.weight[p]))
-                for k in range(t + 1):  # what serves has been held since it started
-                    some = waits >= k
-                    self._at_most(0.0, serving[some], self.held[t - k][some])
+                serving = self._serving(snapshot, relax_window(snapshot, late=False), float(drawn.weight[p]))
+                since = [
+                    np.flatnonzero(waits >= k) for k in range(t + 1)
+                ]  # what serves was held since it started
+                held_then = [self.held[t - k][some] for k, some in enumerate(since)]
+                self._at_most(0.0, serving[np.concatenate(since)], np.concatenate(held_then))
                 late = waits > t
                 begun = arrived[min(t, len(arrived)) - 1] if t else view.running[among]
                 self._at_most(begun[late], serving[late])

@@ -188,8 +188,8 @@ def _widened(limit_usd: float) -> float:
     return limit_usd + WIDENING * max(1.0, limit_usd)
 
 
-def relax_window(snapshot: Snapshot) -> WindowRelaxation:
-    """Return the routing relaxation of one window."""
+def relax_window(snapshot: Snapshot, *, late: bool = True) -> WindowRelaxation:
+    """Return the routing relaxation of one window; without rows for late requests if these are not wanted."""
     present = np.flatnonzero(snapshot.rate_rps > 0.0)
     workloads = [snapshot.instance.workloads[i] for i in present]
     delay_slo = np.array([w.mean_delay_slo_s for w in workloads]).reshape(-1, 1)
@@ -205,13 +205,15 @@ def relax_window(snapshot: Snapshot) -> WindowRelaxation:
     )
     is_open = snapshot.compatible[present] & np.isfinite(need).all(axis=0)
     queues = queues_of(snapshot, present, is_open)
-    late, price = late_row(queues, is_open, snapshot.hold_usd)
+    row, price = np.zeros(is_open.shape), np.full(is_open.shape[1], np.inf)
+    if late:
+        row, price = late_row(queues, is_open, snapshot.hold_usd)
     need = np.where(is_open, need, 0.0) * (1.0 - WIDENING)
     return WindowRelaxation(
         route_usd=snapshot.route_usd[present],
         delay_excess=(snapshot.delay_s[present] - delay_slo) / delay_slo,
         error_excess=(snapshot.error[present] - error_slo) / error_slo,
-        need=np.concatenate([need, late[None]]),
+        need=np.concatenate([need, row[None]]),
         missing_usd=np.vstack([np.full((HARD, price.size), np.inf), price]),
         is_open=is_open,
         unserved_usd=snapshot.unserved_usd[present],

@@ -52,6 +52,7 @@ def test_any_instance(name: str, seed: int) -> None:
             "lookahead(paths=0)",
             "lookahead(exchanges=-1)",
             "lookahead(large=-1)",
+            "lookahead(plan_every=0)",
         ),
         *("patient(every=0)", "patient(surprise=0.0)", "patient(every=1.5)", "patient(paths=0)"),
         *(f"mpc({name}=0)" for name in ("windows", "paths", "judges", "shortlist", "every")),

@@ -113,10 +113,10 @@ class ProcessBelief:
             self.mean[i], self.jumps[i], weights[i] = self.mean[i, kept], self.jumps[i, kept], 1.0 / count
         self.log_weight = np.log(np.maximum(weights, 1e-300))
 
-    def _base(self, window: int) -> np.ndarray:
-        """Return the part of the log level that is known, (I,)."""
+    def _base(self, window: np.ndarray | int) -> np.ndarray:
+        """Return the part of the log level that is known in windows (n, 1) or in one: shape (n, I) or (I,)."""
         if self.process is None:
-            return np.zeros_like(self.nominal)
+            return np.zeros(np.broadcast_shapes(np.shape(window), self.nominal.shape))
         return self.process.daily(window, self.window_s) - self.log_mean
 
     def _sizes(self, uniform: np.ndarray) -> np.ndarray:
@@ -144,6 +144,7 @@ class ProcessBelief:
         if self.common > 0.0:
             shared = mirrored_normals(rng, paths, windows, 1)
             shocks[:, 1:] = np.sqrt(1.0 - self.common) * shocks[:, 1:] + np.sqrt(self.common) * shared
+        base = self._base(self.window + 1 + np.arange(windows)[:, None])
         rates = np.empty((paths, windows, count))
         for t in range(windows):
             if self.window + t >= 0:  # the first window of an episode is drawn as it stands
@@ -151,9 +152,7 @@ class ProcessBelief:
                 jumps *= ends[:, t] >= self.stop[:, None]
                 p, i = np.nonzero(starts[:, t] < self.onset)
                 jumps[p, i, np.abs(jumps[p, i]).argmin(axis=1)] = sizes[p, t, i]
-            log_level = (
-                self._base(self.window + 1 + t) + level + jumps.sum(axis=2) + self.noise_sd * noise[:, t]
-            )
+            log_level = base[t] + level + jumps.sum(axis=2) + self.noise_sd * noise[:, t]
             rates[:, t] = self.nominal * np.exp(log_level)
         return _counted(rates * self.window_s, self.dispersion, counts) / self.window_s
 
