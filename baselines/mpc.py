@@ -169,9 +169,8 @@ class PathsProgram:
                     conditions = view.conditions
                 snapshot = view.snapshot(conditions=conditions)
                 serving = self._serving(snapshot, relax_window(snapshot, late=False), float(drawn.weight[p]))
-                since = [
-                    np.flatnonzero(waits >= k) for k in range(t + 1)
-                ]  # what serves was held since it started
+                # What serves has been held since it started.
+                since = [np.flatnonzero(waits >= k) for k in range(t + 1)]
                 held_then = [self.held[t - k][some] for k, some in enumerate(since)]
                 self._at_most(0.0, serving[np.concatenate(since)], np.concatenate(held_then))
                 late = waits > t

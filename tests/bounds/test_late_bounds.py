@@ -130,6 +130,17 @@ def test_rows_are_below_late_costs_on_random_instances(seed: int, has_laws: bool
     assert rows > 0 or min(w.arrival_cv2 for w in instance.workloads) < 1.0
 
 
+def test_without_late_rows_all_else_is_the_same() -> None:
+    """The other rows, and what they limit, do not follow from late requests."""
+    snapshot = fleetgym.View(fleetgym.load_instance("fleet-v1/dev/tail-s-101")).snapshot()
+    window, plain = relax_window(snapshot), relax_window(snapshot, late=False)
+    assert window.need[HARD].any() and not plain.need[HARD].any()
+    assert not np.isfinite(plain.missing_usd).any()
+    np.testing.assert_array_equal(plain.need[:HARD], window.need[:HARD])
+    np.testing.assert_array_equal(plain.is_limiting[:HARD], window.is_limiting[:HARD])
+    np.testing.assert_array_equal(plain.is_tight, window.is_tight)
+
+
 @pytest.mark.parametrize(
     ("name", "least_found"), [("tail-s-101", 0.5), ("grw-s-101", 0.7), ("multi-s-101", 0.0)]
 )

@@ -86,12 +86,7 @@ OWN: Mapping[str, Grid] = {
         "patience": (0.5, 1.0, 2.0, 4.0),
     },
     "chc": {"windows": (3, 5, 8), "commitment": (1, 2, 3, 5), "paths": (1, 2, 4)},
-    "hindsight": {
-        "holding": (0.0, 0.25, 0.5, 0.75, 1.0),
-        "windows": (3, 5, 8),
-        "paths": (2, 4, 8),
-        "every": (1, 2),
-    },
+    "hindsight": {"holding": (0.0, 0.25, 0.5, 0.75, 1.0), "every": (1, 2)},
     "lcp": {"margin": WRAPPER["margin"], "forecaster": ("last", "ewma", "kalman", "auto")},
 }
 
