@@ -27,7 +27,7 @@ from fleetgym.planning import FleetSizer, Paths, make_solver, positive_share, wh
 
 from .committed_horizon import planned_fleets
 from .descent import shortlist
-from .mpc import MAX_ITERATIONS, SCALE, PathsProgram
+from .mpc import MAX_ITERATIONS, SCALE, PathsProgram, planned_windows, rounded_fleets
 from .services import Room
 
 #: Margin of the packer's fleet, which is a candidate, and how often the cheapest candidate is priced exactly at most.
@@ -68,7 +68,7 @@ class Hindsight:
         self.view, self.seed = view, seed
         self.belief, self.sizer = Belief(view.instance), FleetSizer(view.instance)
         self.candidates = shortlist(view.snapshot(), self.shortlist)
-        self.ahead = max(self.windows, 2 + max(c.startup_windows for c in view.instance.configurations))
+        self.ahead = planned_windows(view.instance, self.windows)
         self.target = view.fleet
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -97,12 +97,7 @@ class Hindsight:
     def _fleets(self, packed: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """Return candidates: kept fleets, the packer's, the mean of the paths' optima rounded, and their neighbours."""
         view, snapshot = self.view, self.view.snapshot()
-        room = Room(snapshot, np.floor(mean + 1e-6).astype(np.int64))
-        found = [view.fleet, self.target, packed, room.fleet.copy()]
-        rest = mean - room.fleet
-        for c in np.argsort(-rest, kind="stable"):
-            if rest[c] > 1e-6 and room.add(int(c), 1):
-                found.append(room.fleet.copy())
+        found = [view.fleet, self.target, packed, *rounded_fleets(snapshot, mean)]
         for c in np.flatnonzero(view.fleet):
             less = view.fleet.copy()
             less[c] -= 1

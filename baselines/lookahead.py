@@ -7,9 +7,11 @@ of the routing say which neighbours of a fleet are worth playing (`View.estimate
 
 A search starts from the running fleet, from the last target and from the fleet of the agent `margin`. Moves of single
 replicas may end in a fleet that only an exchange of many would improve. So from time to time a search also starts from
-the rounded fleets of the linear program of `mpc`, on one path of a new draw; in the first window that program may hold
-any configuration. Paths are drawn with the same random
-numbers in every window, since a fleet that follows the luck of samples is restless.
+the rounded fleets of the linear program of `mpc`, on one path. Each program has a path of its own. In the first window
+it may hold any configuration.
+
+Fleets are compared on paths that are drawn with the same random numbers in every window, since a fleet that follows the
+luck of samples is restless.
 
 Where a budget pays for the whole day, rent counts more than it costs: by the factor with which the budget would last,
 as a mean over rests of the day that may come.
@@ -26,7 +28,7 @@ from fleetgym import Belief, Instance, View
 from fleetgym.planning import FleetSizer, PackedConditions, Paths, at_least, make_solver, whole_at_least
 
 from .descent import shortlist
-from .mpc import MAX_ITERATIONS, PathsProgram, rounded_fleets
+from .mpc import MAX_ITERATIONS, PathsProgram, planned_windows, rounded_fleets
 
 #: Windows between two looks at the price of a budget for the day; rests, and windows of each, that it is a mean over.
 PRICE_EVERY, PRICE_PATHS, PRICE_TIMES = 12, 8, 24
@@ -34,9 +36,6 @@ PRICE_EVERY, PRICE_PATHS, PRICE_TIMES = 12, 8, 24
 FACTORS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 #: What fleets cost to hold, over what those cost that are sized anew in each window.
 OVERHEAD = 1.1
-
-#: Windows of the linear program at least; it goes two beyond the longest start-up.
-PLANNED = 5
 
 #: Moves that a short search tries.
 FEW_MOVES = 8
@@ -69,8 +68,8 @@ class Lookahead:
         Configurations per workload and pool that may be added.
     large : int
         Where more candidates than this may be added, of all workloads and pools together, a search is short: one round
-        of the `FEW_MOVES` best moves of single replicas, with one linear program in the first window. Of `fleet-v1`
-        that is `multi` at size l.
+        of the `FEW_MOVES` best moves of single replicas, and the only linear program is that of the first window. Of
+        `fleet-v1` that is `multi` at size l.
     plan_every : int
         Windows from one linear program to the next, at least.
     lower, gap : float
@@ -126,7 +125,6 @@ class Lookahead:
         self.paid_by_day = budget is not None and budget.kind == "pool"
         longest = max(c.startup_windows for c in instance.configurations)
         self.ahead = max(self.windows, 2 * longest, longest + fee_windows(instance))
-        self.planned_ahead = max(PLANNED, 2 + longest)
         self.target, self.rent_factor = view.fleet, 1.0
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -184,9 +182,8 @@ class Lookahead:
         among = np.union1d(self.candidates, np.flatnonzero(view.fleet + self.target))
         if view.window == 0 and self.most_moves is None:
             among = np.arange(view.fleet.size)
-        windows = min(self.planned_ahead, view.instance.num_windows - view.window)
-        seed = self.seed + view.window
-        program = PathsProgram(view, self.belief, among, 1, windows, starting, seed)
+        windows = min(planned_windows(view.instance), view.instance.num_windows - view.window)
+        program = PathsProgram(view, self.belief, among, 1, windows, starting, self.seed + view.window)
         return rounded_fleets(view.snapshot(), program.solve(self.solver))
 
     def _rent_factor(self) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import Belief, Snapshot, View
+from fleetgym import Belief, Instance, Snapshot, View
 from fleetgym.planning import (
     LinearProgram,
     WindowRelaxation,
@@ -76,7 +76,7 @@ class Mpc:
         self.belief = Belief(view.instance)
         self.candidates = shortlist(view.snapshot(), self.shortlist)
         self.solver = make_solver(random_seed=1, simplex_iteration_limit=MAX_ITERATIONS)
-        self.ahead = max(self.windows, 2 + max(c.startup_windows for c in view.instance.configurations))
+        self.ahead = planned_windows(view.instance, self.windows)
         self.target = view.fleet
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -100,6 +100,11 @@ class Mpc:
         drawn = self.belief.sample(self.judges, windows, np.random.default_rng(self.seed))
         costs = view.rollout(np.array(found), drawn)
         return found[int(np.argmin(costs))]
+
+
+def planned_windows(instance: Instance, least: int = 5) -> int:
+    """Return how far a program looks: two windows beyond the longest start-up, or so many if that is more."""
+    return max(least, 2 + max(c.startup_windows for c in instance.configurations))
 
 
 def rounded_fleets(snapshot: Snapshot, fleet: np.ndarray) -> list[np.ndarray]:
