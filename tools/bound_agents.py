@@ -266,7 +266,7 @@ def by_family(found: Mapping[str, Measured]) -> dict[tuple[str, str], list[Measu
     """Return what is known of instances by set and family."""
     groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     for name, one in found.items():
-        groups[name.partition("/")[0], name.rpartition("/")[2].partition("-")[0]].append(one)
+        groups[name.partition("/")[0], fleetgym.load_instance(name).family].append(one)
     return groups
 
 
