@@ -48,6 +48,7 @@ REFERENCES = (CLAIRVOYANT, *TOLD)
 SEARCHED = 1_000_000  # windows that the search plays or routes in a day
 PENALTY_AGENTS = ("hold", "margin", "autoscale", "descent")
 BLOCK_DAYS = 25  # of a finished cell of penalties
+FEWEST_DAYS = 10  # of a family that is told beside scores
 PAGE = Path("docs/bounds.md")
 UNKNOWN = Path("fleetgym/data") / UNKNOWN_FILE
 
@@ -159,7 +160,7 @@ class Measured(NamedTuple):
 
     hindsight: np.ndarray  # (days,) USD, as all that follow
     raised: np.ndarray | None  # with raised planes; None if the bound is without them, too
-    bound: np.ndarray
+    bound: np.ndarray  # without the future; the raised one where its mean is larger, for that is a bound, too
     paid: dict[str, np.ndarray]  # by agent and reference row; nan on days that a reference row lacks
     cpu_s: float  # of a day's bounds
     samples: int  # redraws of the bound
@@ -218,9 +219,8 @@ def measured(cells: Mapping[str, Any]) -> dict[str, Measured]:
         parts = {part: np.array([by_day[day][part] for day in days]) for part in by_day[days[0]]}
         paid = {row: np.array([plays[name][row].get(day, np.nan) for day in days]) for row in agents + rows}
         cpu_s = float(parts["cpu_s"].mean())
-        found[name] = Measured(
-            parts["hindsight"], parts.get("raised"), parts["bound"], paid, cpu_s, samples=effort[1]
-        )
+        bound = max((parts[part] for part in ("bound", "raised") if part in parts), key=np.mean)
+        found[name] = Measured(parts["hindsight"], parts.get("raised"), bound, paid, cpu_s, samples=effort[1])
     return found
 
 
@@ -293,15 +293,19 @@ def split_table(found: Mapping[str, Measured]) -> str:
     return table([*head, *(f"`{a}` leaves" for a in agents), "gap closed"], rows)
 
 
-def unknown_csv(found: Mapping[str, Measured]) -> str:
-    """Return by set and family what nobody can know, percent above hindsight, with its standard error."""
+def unknown_csv(found: Mapping[str, Measured], fewest: int = FEWEST_DAYS) -> str:
+    """Return by set and family what nobody can know, percent above hindsight, with its standard error.
+
+    Families of fewer days are left out: beside scores nobody sees how few they are.
+    """
     lines = ["set,family,instances,days,percent,standard_error"]
     for (name, family), members in by_family(found).items():
         above = np.mean([one.above(one.bound) for one in members])
         errors = [_standard_error(one.bound - one.hindsight) / one.hindsight.mean() for one in members]
         error = 100.0 * np.sqrt(np.sum(np.square(errors))) / len(members)
         days = sum(len(one.bound) for one in members)
-        lines.append(f"{name},{family},{len(members)},{days},{above:.2f},{error:.2f}")
+        if days >= fewest:
+            lines.append(f"{name},{family},{len(members)},{days},{above:.2f},{error:.2f}")
     return "\n".join(lines) + "\n"
 
 

@@ -51,6 +51,15 @@ def test_raised_bounds_come_first() -> None:
     assert "(110.0) | 125.0 |" in bound_table({NAME: found})
 
 
+def test_the_larger_mean_is_the_bound() -> None:
+    """Whoever knows the day pays at least the raised bound, so those who do not pay it, too."""
+    value = {"hindsight": 100.0, "raised": 120.0, "bound": 115.0, "cpu_s": 2.0}
+    found = measured(CELLS | {f"raised {NAME} 4 {day}": value for day in (0, 1)})[NAME]
+    assert found.bound.tolist() == [120.0, 120.0]
+    assert found.raised is not None
+    assert found.closed_from(found.raised) == 0.0
+
+
 def test_a_single_day_is_not_printed() -> None:
     """The bound is of a mean."""
     assert not measured({k: v for k, v in CELLS.items() if not k.endswith(" 1")})
