@@ -108,8 +108,14 @@ def planned_windows(instance: Instance, least: int = 5) -> int:
 
 
 def rounded_fleets(snapshot: Snapshot, fleet: np.ndarray) -> list[np.ndarray]:
-    """Return a fleet of shares of replicas, (C,), rounded down, and with one more of what lost most, two more, ..."""
-    least = np.floor(fleet + 1e-6).astype(np.int64)
+    """Return a fleet of shares of replicas, (C,), rounded down, and with one more of what lost most, two more, ...
+
+    Actions can ask for all of them, also where a solver has stopped at its limit and breaks rows of the program.
+    """
+    least = np.minimum(np.floor(fleet + 1e-6).astype(np.int64), snapshot.max_replicas)
+    for members in snapshot.instance.exclusive_groups:
+        kept = max(members, key=lambda c: fleet[c])
+        least[[c for c in members if c != kept]] = 0
     room, found = Room(snapshot, least), [least]
     rest = fleet - room.fleet
     for c in np.argsort(-rest, kind="stable"):

@@ -9,8 +9,8 @@ import pytest
 from test_agents import demand, play
 from toys import configuration, make_instance, pool, random_instance
 
-from fleetgym import Belief, View
-from fleetgym.baselines.mpc import Mpc, PathsProgram
+from fleetgym import Belief, View, load_instance
+from fleetgym.baselines.mpc import Mpc, PathsProgram, rounded_fleets
 from fleetgym.runtime.highs import make_solver
 
 
@@ -48,6 +48,32 @@ def test_the_program_costs_at_most_what_a_kept_fleet_costs(seed: int) -> None:
         fixed.run()
         if fixed.modelStatusToString(fixed.getModelStatus()) == "Optimal":
             assert best <= fixed.getInfo().objective_function_value + 1e-6
+
+
+@pytest.mark.parametrize("limit", [0, 3, 10, 30, 100, 300])
+@pytest.mark.parametrize("name", ["fleet-v0/dev/drop-s-001", "fleet-v0/dev/fastllm-4-4-5-001"])
+def test_a_program_that_stops_early_gives_fleets_that_actions_can_ask_for(name: str, limit: int) -> None:
+    """The solver's last point may break rows and bounds; day 0 of `fleet-v2/test/ou-v2-m-06` once failed by it."""
+    view = View(load_instance(name))
+    among = np.arange(view.fleet.size)
+    plan = PathsProgram(
+        view, Belief(view.instance), among, 1, 6, np.zeros((among.size, 1), dtype=np.int64), 0
+    )
+    for fleet in rounded_fleets(
+        view.snapshot(), plan.solve(make_solver(random_seed=1, simplex_iteration_limit=limit))
+    ):
+        assert view.actions.check_fleet(fleet).tolist() == fleet.tolist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rounded_fleets_keep_the_limits_of_any_point(seed: int) -> None:
+    """Whatever shares there are: far beyond the most replicas, several in one slot, none."""
+    rng = np.random.default_rng(seed)
+    for view in (View(random_instance(seed)), View(load_instance("fleet-v0/dev/fastllm-4-4-5-001"))):
+        size = view.fleet.size
+        share = rng.exponential(10.0 ** rng.integers(-2, 4), size) * (rng.random(size) < 0.5)
+        for fleet in rounded_fleets(view.snapshot(), share):
+            assert view.actions.check_fleet(fleet).tolist() == fleet.tolist()
 
 
 def test_what_starts_late_is_ordered_early() -> None:
