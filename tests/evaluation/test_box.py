@@ -53,6 +53,15 @@ def box() -> None:
         pytest.skip(str(error))
 
 
+def test_the_interpreter_may_be_named_by_a_way_round(box: None) -> None:
+    """As `../../.venv/bin/python` from a folder that the box does not show."""
+    here = Path(__file__).parent
+    program = "from fleetgym.evaluation.isolation.sandbox import check_box; check_box()"
+    command = [os.path.relpath(sys.executable, here), "-c", program]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @contextlib.contextmanager
 def outside() -> Iterator[dict[str, Any]]:
     """Open doors of this process while the context lasts; yield where they are."""

@@ -37,6 +37,8 @@ from fleetgym.runtime.threads import THREADS
 
 __all__ = ["AgentProcess", "Limits", "agent_command", "agent_environment", "decode", "encode"]
 
+#: This interpreter's path without "..", as the box shows it; links stay, since a virtual environment is one.
+PYTHON = os.path.abspath(sys.executable)
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
     "from fleetgym.evaluation.isolation.agent_server import main; main()"
@@ -66,12 +68,12 @@ class Limits:
 
 def agent_command(memory_gb: float | None) -> list[str]:
     """Return the command that serves Python agents, with the module path of agents."""
-    return [sys.executable, "-c", _START, json.dumps(agents_module_path()), json.dumps(memory_gb)]
+    return [PYTHON, "-c", _START, json.dumps(agents_module_path()), json.dumps(memory_gb)]
 
 
 def module_path() -> list[str]:
     """Return where this process looks for modules, the current folder by its name."""
-    return [place or os.getcwd() for place in sys.path]
+    return [os.path.abspath(place) for place in sys.path]
 
 
 def agents_module_path() -> list[str]:

@@ -10,12 +10,16 @@ import dataclasses
 import functools
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 
 from fleetgym.agents.registry import make_agent, parse_agent
-from fleetgym.evaluation.isolation.agent_process import agent_environment, agents_module_path, describe_end
+from fleetgym.evaluation.isolation.agent_process import (
+    PYTHON,
+    agent_environment,
+    agents_module_path,
+    describe_end,
+)
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, guarded, tidy
 from fleetgym.evaluation.isolation.sandbox import Sandbox
 from fleetgym.evaluation.isolation.visible import hidden_files
@@ -106,7 +110,7 @@ def fit_of(name: str, instances: Sequence[str], most_s: float = 300.0) -> Fit:
         return Fit({}, ())
     if parse_agent(name).is_here:
         return _asked(name, instances)
-    command = [sys.executable, "-c", _MAKE, json.dumps(agents_module_path()), name, *instances]
+    command = [PYTHON, "-c", _MAKE, json.dumps(agents_module_path()), name, *instances]
     try:
         printed, end = _run(command, name, most_s)
     except subprocess.TimeoutExpired:
@@ -138,7 +142,7 @@ def _make_elsewhere(
     name: str, most_s: float, boxed: bool, code_sha256: str | None, path: tuple[str, ...]
 ) -> None:
     """Make an agent in a process of its own; with what it depends on, so that it is done once for each state."""
-    command = [sys.executable, "-c", _MAKE, json.dumps(path), name]
+    command = [PYTHON, "-c", _MAKE, json.dumps(path), name]
     try:
         printed, end = (_run_boxed if boxed else _run)(command, name, most_s)
     except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from fleetgym.evaluation.isolation.agent_process import agent_environment, describe_end
+from fleetgym.evaluation.isolation.agent_process import PYTHON, agent_environment, describe_end
 from fleetgym.evaluation.isolation.box import SCRATCH, boxed
 from fleetgym.evaluation.isolation.confine import load_seccomp
 from fleetgym.evaluation.isolation.process_tree import ProcessTree, Usage
@@ -51,7 +51,7 @@ def bare_command(module: str, plan: Any) -> list[str]:
         "import sys, types; package = types.ModuleType('fleetgym'); package.__path__ = [sys.argv[1]];"
         f"sys.modules['fleetgym'] = package; from fleetgym.evaluation.isolation.{module} import main; main()"
     )
-    return [sys.executable, "-I", "-S", "-c", start, str(PACKAGE), json.dumps(plan)]
+    return [PYTHON, "-I", "-S", "-c", start, str(PACKAGE), json.dumps(plan)]
 
 
 def check_box() -> None:
@@ -62,7 +62,7 @@ def check_box() -> None:
     FleetgymError
         If it cannot; the message says what to install or to allow.
     """
-    with Sandbox([sys.executable, "-I", "-S", "-c", ""], 2.0e9, hidden_files()):
+    with Sandbox([PYTHON, "-I", "-S", "-c", ""], 2.0e9, hidden_files()):
         pass
 
 
