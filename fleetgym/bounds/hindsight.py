@@ -55,7 +55,7 @@ def hindsight_bound(
     *,
     effort: Effort | None = None,
     solver: str = "ipx",
-    rounds: int = 0,
+    rounds: int = 1,
 ) -> HindsightBound:
     """Return a lower bound on the cost of an episode for anybody, even one who knows the scenario.
 
@@ -76,8 +76,7 @@ def hindsight_bound(
         HiGHS' interior-point method for the episode's linear program. ``"hipo"`` takes half the time on large programs
         and needs ``pip install fleetgym[bounds]``. Bounds differ by less than `WORTHWHILE`.
     rounds : int
-        How often planes below late penalties are raised, and the program is solved again; see `raised_rows`. One round
-        raises bounds of `tail` by 6 to 15 % and others by up to 2 %, in two to three times the CPU time.
+        How often planes below late penalties are raised before the program is solved; see `raised_rows`.
 
     Returns
     -------
@@ -106,8 +105,8 @@ def hindsight_bound(
     problem = relax(instance, scenario)
     if problem.is_separable:
         return _windows_bound(problem, effort)
-    found, among = horizon_bound(problem, solver)
-    return raised_bound(problem, solver, found, among, rounds)[0]
+    among = likely_configurations(problem, GUESS_EVERY)
+    return horizon_bound(raised_rows(problem, among, rounds), solver, among)[0]
 
 
 def windows_bound(instance: Instance, scenario: Scenario, *, effort: Effort | None = None) -> HindsightBound:
@@ -173,39 +172,20 @@ def horizon_bound(
     return HindsightBound(best, solution.serving, "horizon"), among
 
 
-def raised_bound(
-    problem: EpisodeRelaxation, solver: str, best: HindsightBound, among: np.ndarray, rounds: int
-) -> tuple[HindsightBound, np.ndarray]:
-    """Return the best of a bound and of those with planes raised once, twice and so on, and who took part at last.
-
-    Parameters
-    ----------
-    problem : EpisodeRelaxation
-    solver : str
-    best : HindsightBound
-        Of the problem as it is.
-    among : ndarray of int, shape (n,)
-        Configurations that took part in it.
-    rounds : int
-    """
-    for _ in range(rounds):
-        problem = raised_rows(problem, solver, among)
-        found, among = horizon_bound(problem, solver, among)
-        best = max(best, found, key=lambda bound: bound.bound_usd)
-    return best, among
-
-
-def raised_rows(problem: EpisodeRelaxation, solver: str, among: np.ndarray) -> EpisodeRelaxation:
+def raised_rows(problem: EpisodeRelaxation, among: np.ndarray, rounds: int) -> EpisodeRelaxation:
     """Return the relaxation with higher planes below late penalties: those that its own prices ask for.
 
     Parameters
     ----------
     problem : EpisodeRelaxation
-    solver : str
     among : ndarray of int, shape (n,)
         Configurations whose planes are raised.
+    rounds : int
+        How often.
     """
-    return raised(problem, HorizonProgram(problem, among).solve(solver, ROUGH).windows, among)
+    for _ in range(rounds):
+        problem = raised(problem, HorizonProgram(problem, among).solve(tolerance=ROUGH).windows, among)
+    return problem
 
 
 def _certify(

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fleetgym.agents.arguments import whole_at_least
-from fleetgym.bounds.hindsight import horizon_bound, raised_bound, raised_rows
+from fleetgym.bounds.hindsight import horizon_bound, raised_rows
 from fleetgym.bounds.redraws import Redraws, drops_are_redrawn, redraws_of
 from fleetgym.bounds.relaxation import EpisodeRelaxation, Routing, relax, relax_window, with_losses
 from fleetgym.files.errors import FleetgymError
@@ -137,10 +137,8 @@ def bounded_day(
     problem = relax(instance, scenario)
     # Configurations that are worth their rent are found on the smaller program.
     hindsight, among = horizon_bound(problem, solver)
-    higher, among = raised_bound(problem, solver, hindsight, among, rounds)
-    anew = redrawn(problem, scenario, redraws)
-    for _ in range(rounds):
-        anew = raised_rows(anew, solver, among)
+    higher, among = horizon_bound(raised_rows(problem, among, rounds), solver, among)
+    anew = raised_rows(redrawn(problem, scenario, redraws), among, rounds)
     bound, _ = horizon_bound(anew, solver, among)
     return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd, higher.bound_usd)
 

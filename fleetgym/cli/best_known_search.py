@@ -56,7 +56,7 @@ def add(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
     p.add_argument(
         "--no-bounds",
         action="store_true",
-        help="compute no lower bounds, which take a minute a task of size m",
+        help="compute no lower bounds, which take minutes a task of size m",
     )
     p.add_argument(
         "--solver",
