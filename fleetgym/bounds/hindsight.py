@@ -37,7 +37,7 @@ WORTHWHILE = 1e-3
 
 
 #: Tolerance of a solution that says where planes are too low: prices on the way say it better than the best ones.
-ROUGH = 0.1
+ROUGH = 0.5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,6 +9,8 @@ proved good, as in differential evolution (Storn and Price, Journal of Global Op
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fleetgym.kernels.admission import MONEY_TOLERANCE
@@ -39,6 +41,8 @@ class FleetPools:
     ----------
     known : KnownScenario
         The task.
+    others : sequence of ndarray of int, shape (T, C)
+        What served in other episodes: the first fleets to choose from.
 
     Attributes
     ----------
@@ -48,7 +52,8 @@ class FleetPools:
         What a window costs with them, without holding and starting; inf: not to be had.
     """
 
-    def __init__(self, known: KnownScenario):
+    def __init__(self, known: KnownScenario, others: Sequence[np.ndarray] = ()):
+        self._others = [serving[:, None].astype(np.int32) for serving in others]
         instance = known.instance
         windows, configurations = known.hold_usd.shape
         self.known, self.exclusive = known, known.model.problem.slot_exclusive
@@ -80,7 +85,7 @@ class FleetPools:
             What should serve. What that costs only the full model can tell: drains are simplified.
         """
         now = serving.astype(np.int32)
-        candidates = self._candidates(rng, now) if self.fleets.shape[1] else []
+        candidates = self._candidates(rng, now) if self.fleets.shape[1] else self._others
         self._now = now
         self._add(now[:, None], candidates)
         return self._choose()

@@ -95,6 +95,11 @@ class _Sequence:
             ours[begin:stop] = theirs[begin:stop]
         return True
 
+    def serving_in(self, actions: np.ndarray) -> np.ndarray:
+        """Return what serves if these actions are played, (T, C)."""
+        self.known.play(self.space.to_fleets(actions), 0, len(actions), math.inf, self.track, self._trial)
+        return self._trial.serving.copy()
+
     # -- best responses
 
     def respond(
@@ -218,7 +223,7 @@ def improve(
     actions : ndarray of int, shape (windows, slots)
         Where the search begins.
     others : sequence of ndarray
-        Actions of other agents, from which intervals are copied.
+        Actions of other agents, from which intervals are copied, and fleets of single windows.
     max_steps : int
         Windows to play or route: the bound on the work. The last change that is tried may go beyond it.
     seed : int
@@ -234,7 +239,7 @@ def improve(
     start_usd, moves, accepted = found.cost_usd, 0, 0
     work = [len(offsets) ** count for count, offsets in _GROUPS] + [len(_NEAR), CHANGES]
     neighbourhoods = _Neighbourhoods(np.array(work) * instance.num_windows, _EXPECTED * start_usd)
-    pools = FleetPools(found.known)
+    pools = FleetPools(found.known, [found.serving_in(other) for other in others])
     answered: set[_Group] = set()  # whose answer to all the others is known
     closed: set[int] = set()  # kinds of which no other group is left
     for slot in [*dice.used, *range(dice.nvec.size)]:

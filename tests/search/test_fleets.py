@@ -13,7 +13,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
 from fleetgym.reference import replay
-from fleetgym.scoring.comparison import nominal_actions
+from fleetgym.scoring.comparison import nominal_actions, optimal_actions
 from fleetgym.search.fleets import FleetPools
 from fleetgym.search.improvement import _Sequence
 from fleetgym.search.rollouts import KnownScenario
@@ -65,6 +65,20 @@ def test_they_alone_come_near_the_optimum(toy: str) -> None:
     found, _ = searched(instance, scenario, nominal_actions(name), 40)
     optimum = optimal_fleets(instance, scenario).cost
     assert optimum * (1 - 1e-9) <= found.cost_usd <= 1.25 * optimum
+
+
+@pytest.mark.parametrize("toy", ["group", "heterogeneous", "two-pools"])
+def test_the_first_round_joins_halves_of_two_episodes(toy: str) -> None:
+    """One is optimal in even windows, one in odd ones."""
+    name = f"fleet-v0/toy/{toy}"
+    instance, scenario = load_instance(name), load_scenarios(name)[0]
+    nominal, best = nominal_actions(name), optimal_actions(name, 0)
+    is_odd = np.arange(len(best))[:, None] % 2 == 1
+    found = _Sequence(instance, scenario, np.where(is_odd, nominal, best))
+    other = found.serving_in(np.where(is_odd, best, nominal))
+    pools = FleetPools(found.known, [other])
+    found.follow(pools.propose(np.random.default_rng(0), found.track.serving))
+    assert found.cost_usd == pytest.approx(_Sequence(instance, scenario, best).cost_usd, rel=1e-9)
 
 
 def test_a_start_costs_its_fee_and_the_rent_of_its_wait() -> None:
