@@ -37,7 +37,7 @@ WORTHWHILE = 1e-3
 
 
 #: Tolerance of a solution that says where planes are too low: prices on the way say it better than the best ones.
-ROUGH = 0.5
+ROUGH = 1.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def hindsight_bound(
     if problem.is_separable:
         return _windows_bound(problem, effort)
     among = likely_configurations(problem, GUESS_EVERY)
-    return horizon_bound(raised_rows(problem, among, rounds), solver, among)[0]
+    return horizon_bound(raised_rows(problem, solver, among, rounds), solver, among)[0]
 
 
 def windows_bound(instance: Instance, scenario: Scenario, *, effort: Effort | None = None) -> HindsightBound:
@@ -172,19 +172,20 @@ def horizon_bound(
     return HindsightBound(best, solution.serving, "horizon"), among
 
 
-def raised_rows(problem: EpisodeRelaxation, among: np.ndarray, rounds: int) -> EpisodeRelaxation:
+def raised_rows(problem: EpisodeRelaxation, solver: str, among: np.ndarray, rounds: int) -> EpisodeRelaxation:
     """Return the relaxation with higher planes below late penalties: those that its own prices ask for.
 
     Parameters
     ----------
     problem : EpisodeRelaxation
+    solver : str
     among : ndarray of int, shape (n,)
         Configurations whose planes are raised.
     rounds : int
         How often.
     """
     for _ in range(rounds):
-        problem = raised(problem, HorizonProgram(problem, among).solve(tolerance=ROUGH).windows, among)
+        problem = raised(problem, HorizonProgram(problem, among).solve(solver, ROUGH).windows, among)
     return problem
 
 

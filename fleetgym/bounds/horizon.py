@@ -213,7 +213,7 @@ class HorizonProgram:
             solver=method,
             run_crossover="off",
             ipm_iteration_limit=MAX_ITERATIONS,
-            ipm_optimality_tolerance=tolerance,
+            kkt_tolerance=tolerance,
         )
         solver.passModel(self.program.model(unit))
         solver.run()

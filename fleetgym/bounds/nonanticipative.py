@@ -137,8 +137,8 @@ def bounded_day(
     problem = relax(instance, scenario)
     # Configurations that are worth their rent are found on the smaller program.
     hindsight, among = horizon_bound(problem, solver)
-    higher, among = horizon_bound(raised_rows(problem, among, rounds), solver, among)
-    anew = raised_rows(redrawn(problem, scenario, redraws), among, rounds)
+    higher, among = horizon_bound(raised_rows(problem, solver, among, rounds), solver, among)
+    anew = raised_rows(redrawn(problem, scenario, redraws), solver, among, rounds)
     bound, _ = horizon_bound(anew, solver, among)
     return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd, higher.bound_usd)
 

@@ -130,7 +130,7 @@ def toy(seed: int, least_startup: int) -> tuple[Instance, Scenario]:
 
 def best_bound(problem: EpisodeRelaxation) -> float:
     """Return the better of the bounds with the first rows for late requests, and with raised ones, USD."""
-    rows = hindsight.raised_rows(problem, np.arange(problem.max_replicas.size), 1)
+    rows = hindsight.raised_rows(problem, "ipx", np.arange(problem.max_replicas.size), 1)
     return max(hindsight.horizon_bound(p, "ipx")[0].bound_usd for p in (problem, rows))
 
 
