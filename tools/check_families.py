@@ -298,7 +298,7 @@ def empty(path: str, scenario: int) -> float:
 
 
 def bounds(name: str, scenarios: int, seed: int, most: int) -> np.ndarray:
-    """Return what nobody undercuts, late penalties left out, (scenarios,) USD; NaN from scenario `most` on."""
+    """Return what nobody undercuts, (scenarios,) USD; NaN from scenario `most` on."""
     instance, found = instance_of(name), np.full(scenarios, math.nan)
     for k in range(min(most, scenarios)):
         found[k] = hindsight_bound(instance, drawn(instance, seed, k)).bound_usd

@@ -200,7 +200,7 @@ class HorizonProgram:
         method : str
             One of `SOLVERS`.
         tolerance : float
-            Of the optimum, relative.
+            Of feasibility and of the optimum, relative.
 
         Raises
         ------
