@@ -29,6 +29,11 @@ LEVELS = np.array([0.3, 1.9])  # of demand, in two states
 STAYS = 0.7  # probability that the state stays
 DROPS = np.array([0.8, 0.2])  # probabilities that no drop begins, and that one does
 MOST_TRANSITIONS = 3_000
+#: Instances that take seconds each; those from 15 on are for `make verify-all`.
+LATER_SEEDS = [
+    pytest.param(seed, marks=[pytest.mark.slow, *([pytest.mark.full] if seed >= 15 else [])])
+    for seed in range(5, 40)
+]
 
 
 class Chain:
@@ -134,9 +139,7 @@ def best_bound(problem: EpisodeRelaxation) -> float:
     return max(hindsight.horizon_bound(p, "ipx")[0].bound_usd for p in (problem, rows))
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(5), *(pytest.param(k, marks=pytest.mark.slow) for k in range(5, 40))]
-)
+@pytest.mark.parametrize("seed", [*range(5), *LATER_SEEDS])
 @pytest.mark.parametrize("least_startup", [0, 1])
 def test_the_bound_is_below_the_optimum_of_agents_without_the_future(seed: int, least_startup: int) -> None:
     """Shared pools, groups, budgets, drops, start-ups of no window or more: over all paths, with the exact law."""
@@ -150,7 +153,7 @@ def test_the_bound_is_below_the_optimum_of_agents_without_the_future(seed: int, 
     assert 0.0 < bound <= optimum + 1e-9 * max(1.0, optimum)
 
 
-@pytest.mark.parametrize("seed", [4, *(pytest.param(k, marks=pytest.mark.slow) for k in range(5, 40))])
+@pytest.mark.parametrize("seed", [4, *LATER_SEEDS])
 def test_the_bound_is_below_the_optimum_of_agents_that_know_no_drops(seed: int) -> None:
     """Over all paths of demand and drops; so is the bound of who is told the drops."""
     instance, scenario = toy(seed, 1)

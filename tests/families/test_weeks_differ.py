@@ -68,7 +68,7 @@ def drawn(windows: int) -> tuple[list[np.ndarray], list[list[np.ndarray]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("windows", [2016, 288])
+@pytest.mark.parametrize("windows", [2016, pytest.param(288, marks=pytest.mark.full)])
 def test_deviations_of_tasks_correlate_as_independent_draws(windows: int) -> None:
     """Dev and test together, weeks and days, by three looks at a level of 5 %; one week under all would be found."""
     stored, redrawn = drawn(windows)
