@@ -49,6 +49,7 @@ SEARCHED = 1_000_000  # windows that the search plays or routes in a day
 PENALTY_AGENTS = ("hold", "margin", "autoscale", "descent")
 BLOCK_DAYS = 25  # of a finished cell of penalties
 FEWEST_DAYS = 10  # of a family that is told beside scores
+RAISED = "fleet-v2/"  # instances whose stored bounds have raised planes
 PAGE = Path("docs/bounds.md")
 UNKNOWN = Path("fleetgym/data") / UNKNOWN_FILE
 
@@ -158,8 +159,7 @@ def compute(call: argparse.Namespace, agents: Sequence[str]) -> None:
 class Measured(NamedTuple):
     """What is known of one instance, on the days that everything has finished."""
 
-    hindsight: np.ndarray  # (days,) USD, as all that follow
-    raised: np.ndarray | None  # with raised planes; None if the bound is without them, too
+    hindsight: np.ndarray  # (days,) USD, as all that follow; of the kind that the set's tasks have
     bound: np.ndarray  # without the future; the raised one where its mean is larger, for that is a bound, too
     paid: dict[str, np.ndarray]  # by agent and reference row; nan on days that a reference row lacks
     cpu_s: float  # of a day's bounds
@@ -178,11 +178,7 @@ class Measured(NamedTuple):
     @property
     def closed(self) -> float:
         """Share of the gap between hindsight and the cheapest agent that the bound closes."""
-        return self.closed_from(self.hindsight)
-
-    def closed_from(self, usd: np.ndarray) -> float:
-        """Return the share of the gap between another bound and the cheapest agent that the bound closes."""
-        low = usd.mean()
+        low = self.hindsight.mean()
         return float((self.bound.mean() - low) / (self.best.mean() - low))
 
     def above(self, usd: np.ndarray) -> float:
@@ -220,7 +216,8 @@ def measured(cells: Mapping[str, Any]) -> dict[str, Measured]:
         paid = {row: np.array([plays[name][row].get(day, np.nan) for day in days]) for row in agents + rows}
         cpu_s = float(parts["cpu_s"].mean())
         bound = max((parts[part] for part in ("bound", "raised") if part in parts), key=np.mean)
-        found[name] = Measured(parts["hindsight"], parts.get("raised"), bound, paid, cpu_s, samples=effort[1])
+        hindsight = parts["raised" if name.startswith(RAISED) else "hindsight"]
+        found[name] = Measured(hindsight, bound, paid, cpu_s, samples=effort[1])
     return found
 
 
@@ -238,13 +235,12 @@ def bound_table(found: Mapping[str, Measured]) -> str:
             f"`{name}`",
             len(one.bound),
             one.samples,
-            _mean(one.hindsight) + ("" if one.raised is None else f" ({_mean(one.raised)})"),
+            _mean(one.hindsight),
             _mean(one.bound),
             _error(one.bound - one.hindsight),
             *(_mean(one.paid[a]) for a in agents),
             _error(one.best - one.bound),
-            f"{100 * one.closed:.0f} %"
-            + ("" if one.raised is None else f" ({100 * one.closed_from(one.raised):.0f} %)"),
+            f"{100 * one.closed:.0f} %",
             f"{one.cpu_s:.1f}",
         ]
         for name, one in found.items()
@@ -253,7 +249,7 @@ def bound_table(found: Mapping[str, Measured]) -> str:
         "instance",
         "days",
         "redraws",
-        "hindsight (raised)",
+        "hindsight",
         "bound",
         "±",
         *(f"`{a}`" for a in agents),
