@@ -85,7 +85,7 @@ class RightSizing:
         drawn = self.belief.sample(
             self.paths, min(left, self.ahead + self.windows), np.random.default_rng(self.seed)
         )
-        rates = drawn.weight @ drawn.workload[:, min(self.ahead, left) - 1, 0]
+        rates = mean_of_paths(drawn.weight, drawn.workload[:, min(self.ahead, left) - 1, 0])
         wanted = self.sizer.target(
             view,
             rates,
@@ -98,7 +98,8 @@ class RightSizing:
         surplus = np.arange(self.idle_usd.shape[1]) >= wanted[:, None]
         self.idle_usd = np.where(surplus, self.idle_usd + snapshot.hold_usd[:, None], 0.0)
         if self.share > 0.0:
-            stays = self._wanted_again(drawn, switch_usd, snapshot.hold_usd) >= self.share
+            again = self._wanted_again(drawn, switch_usd, snapshot.hold_usd)
+            stays = again >= self.share * (1.0 - 1e-9)  # half of twelve paths are a half
         else:
             stays = self.idle_usd <= switch_usd[:, None]
         number = np.arange(self.idle_usd.shape[1])
@@ -121,4 +122,9 @@ class RightSizing:
         most = np.where(in_time, fleets, 0).max(axis=1)
         number = np.arange(self.idle_usd.shape[1])
         wants = most[:, :, None] > number
-        return np.asarray(np.tensordot(drawn.weight, wants, axes=1))
+        return mean_of_paths(drawn.weight, wants)
+
+
+def mean_of_paths(weight: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """Return the mean over the first axis, the same on every processor: BLAS would sum in its own order."""
+    return (weight.reshape(-1, *[1] * (of.ndim - 1)) * of).sum(axis=0)
