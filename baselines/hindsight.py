@@ -84,14 +84,14 @@ class Hindsight:
             among = np.union1d(self.candidates, np.flatnonzero(view.fleet + self.target + packed))
             starting = np.asarray(info["starting"])
             futures = [Future(view, drawn, p, among, starting) for p in range(self.paths)]
-            mean = drawn.weight @ np.array([future.best for future in futures])
+            mean = drawn.mean(np.array([future.best for future in futures]))
             fleets = self._fleets(packed, mean)
             self.target = fleets[self._cheapest(fleets, futures, drawn)]
         return view.fleet_to_action(self.target)
 
     def _packed(self, drawn: Paths) -> np.ndarray:
         """Return the packer's fleet for the mean of the paths when what starts now will serve."""
-        rates = drawn.weight @ drawn.workload[:, min(2, drawn.workload.shape[1] - 1), 0]
+        rates = drawn.mean(drawn.workload[:, min(2, drawn.workload.shape[1] - 1), 0])
         return self.sizer.target(self.view, rates, MARGIN, MARGIN, budget_usd=self.view.budget_left_usd)
 
     def _fleets(self, packed: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ class Hindsight:
         exact: set[int] = set()
         best = 0
         for _ in range(ROUNDS):
-            usd = drawn.weight @ np.array([future.bounds(fleets) for future in futures])
+            usd = drawn.mean(np.array([future.bounds(fleets) for future in futures]))
             best = int(np.argmin((1.0 - self.holding) * usd + held))
             if best in exact:
                 break

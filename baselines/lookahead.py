@@ -166,10 +166,10 @@ class Lookahead:
 
     def _packed(self) -> np.ndarray:
         """Return the packer's fleet for the mean of the paths when what starts now will serve."""
-        rates = (self.drawn.weight[:, None, None] * self.drawn.workload[:, :, 0]).sum(axis=0)
+        workload = self.drawn.workload
         return self.sizer.target(
             self.view,
-            rates[min(2, len(rates) - 1)],
+            self.drawn.mean(workload[:, min(2, workload.shape[1] - 1), 0]),
             self.lower,
             self.upper,
             budget_usd=self.view.budget_left_usd,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Belief, FleetgymError, View
-from fleetgym.planning import PACE, FleetSizer, PackedConditions, above, at_least, whole_at_least
+from fleetgym.planning import PACE, FleetSizer, PackedConditions, Paths, above, at_least, whole_at_least
 
 from .services import Room
 
@@ -85,7 +85,7 @@ class RightSizing:
         drawn = self.belief.sample(
             self.paths, min(left, self.ahead + self.windows), np.random.default_rng(self.seed)
         )
-        rates = mean_of_paths(drawn.weight, drawn.workload[:, min(self.ahead, left) - 1, 0])
+        rates = drawn.mean(drawn.workload[:, min(self.ahead, left) - 1, 0])
         wanted = self.sizer.target(
             view,
             rates,
@@ -109,7 +109,7 @@ class RightSizing:
             room.add(int(c), int(kept[c]))
         return view.fleet_to_action(room.fleet)
 
-    def _wanted_again(self, drawn: Any, switch_usd: np.ndarray, hold_usd: np.ndarray) -> np.ndarray:
+    def _wanted_again(self, drawn: Paths, switch_usd: np.ndarray, hold_usd: np.ndarray) -> np.ndarray:
         """Return the share of paths that want each replica before its rent reaches its switching cost, (C, n)."""
         paths, windows = drawn.workload.shape[:2]
         fields = [field.reshape(-1, *field.shape[2:]) for field in drawn[:3]]
@@ -122,9 +122,4 @@ class RightSizing:
         most = np.where(in_time, fleets, 0).max(axis=1)
         number = np.arange(self.idle_usd.shape[1])
         wants = most[:, :, None] > number
-        return mean_of_paths(drawn.weight, wants)
-
-
-def mean_of_paths(weight: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """Return the mean over the first axis, the same on every processor: BLAS would sum in its own order."""
-    return (weight.reshape(-1, *[1] * (of.ndim - 1)) * of).sum(axis=0)
+        return drawn.mean(wants)

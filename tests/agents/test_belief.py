@@ -10,6 +10,7 @@ import pytest
 
 import fleetgym
 from fleetgym import Belief, Conditions
+from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.agents.beliefs.demand import HistoryBelief, ProcessBelief
 from fleetgym.agents.forecasters import make_forecaster
 from fleetgym.baselines.descent import study
@@ -228,3 +229,15 @@ def test_its_mean_is_a_forecaster(name: str) -> None:
         forecaster.update(2.0 * before)
     assert np.all(forecaster.predict(2) > before)
     assert np.array_equal(forecaster.predict(2), forecaster.predict(2))
+
+
+def test_means_of_paths_are_the_same_on_every_processor() -> None:
+    """They are summed path by path, to the last bit, so a tie is decided alike everywhere."""
+    rng = np.random.default_rng(3)
+    weight, of = rng.dirichlet(np.ones(12)), rng.random((12, 5, 7))
+    in_order = np.zeros((5, 7))
+    for k in range(12):
+        in_order += weight[k] * of[k]
+    paths = Paths(of, of, of, weight)
+    np.testing.assert_array_equal(paths.mean(of), in_order)
+    assert paths.mean(of > 2.0).max() == 0.0

@@ -11,7 +11,7 @@ from fleetgym import Belief, View
 from fleetgym.baselines.committed_horizon import CommittedHorizon
 from fleetgym.baselines.hindsight import Future, Hindsight
 from fleetgym.baselines.mpc import Mpc
-from fleetgym.baselines.right_sizing import RightSizing, mean_of_paths
+from fleetgym.baselines.right_sizing import RightSizing
 from fleetgym.model.instance import Instance
 
 
@@ -68,13 +68,3 @@ def test_idle_replicas_stay_until_their_rent_is_worth_a_start() -> None:
     assert held[0] < held[2]
     targets, _ = play(RightSizing(share=0.0, patience=1e6), instance, day)
     assert targets[-1] == max(targets)
-
-
-def test_means_of_paths_are_the_same_on_every_processor() -> None:
-    """They are summed path by path, to the last bit, so a tie is decided alike everywhere."""
-    rng = np.random.default_rng(3)
-    weight, of = rng.dirichlet(np.ones(12)), rng.random((12, 5, 7))
-    in_order = np.zeros((5, 7))
-    for k in range(12):
-        in_order += weight[k] * of[k]
-    np.testing.assert_array_equal(mean_of_paths(weight, of), in_order)

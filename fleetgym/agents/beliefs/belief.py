@@ -41,6 +41,22 @@ class Paths(NamedTuple):
         rows = (*self.workload[at], self.available[at], self.price[at])
         return Conditions(**dict(zip(Conditions.FIELDS, rows, strict=True)))
 
+    def mean(self, of: np.ndarray) -> np.ndarray:
+        """Return the mean of what has a row per path, the same on every processor: BLAS would sum in its own order.
+
+        Parameters
+        ----------
+        of : ndarray, shape (P, ...)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> paths = Paths(*[np.empty(0)] * 3, weight=np.array([0.25, 0.75]))
+        >>> paths.mean(np.array([[4.0, 0.0], [8.0, 4.0]])).tolist()
+        [7.0, 3.0]
+        """
+        return (self.weight.reshape(-1, *[1] * (of.ndim - 1)) * of).sum(axis=0)
+
 
 class Belief:
     """Sample the coming windows, given the past ones.
