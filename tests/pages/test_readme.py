@@ -1,4 +1,4 @@
-"""The README is short, its agent and its figures are true, and its links lead somewhere."""
+"""The README is short, its agent and its figures are true, as are those of other pages; links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from places import ROOT
 
 from fleetgym.evaluation.run import evaluate
+from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import score
 
 README = ROOT / "README.md"
@@ -53,6 +54,13 @@ def test_leaders_are_those_of_the_leaderboard() -> None:
     for agent, percent, low, high in shown:
         assert (f"{found[agent][0]:.1f}", f"{low} to {high}") == (percent, found[agent][1]), agent
     assert shown[0][0] == min(found, key=lambda agent: found[agent][0])
+
+
+def test_scores_are_of_todays_best_known_costs() -> None:
+    """Pages that show scores of `fleet-v2` name its present set, so a new one asks for them to be printed anew."""
+    name = read_best_known(best_known_path("fleet-v2")).name
+    for page in ("start", "glossary", "fleet-v2", "results-fleet-v2"):
+        assert f"`{name}`" in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), page
 
 
 def test_links_lead_somewhere() -> None:

@@ -42,11 +42,17 @@ class Paths(NamedTuple):
         return Conditions(**dict(zip(Conditions.FIELDS, rows, strict=True)))
 
     def mean(self, of: np.ndarray) -> np.ndarray:
-        """Return the mean of what has a row per path, the same on every processor: BLAS would sum in its own order.
+        """Return the weighted mean over the paths, the same on every processor.
+
+        It is summed path by path. BLAS would sum in an order of its own, which decides ties.
 
         Parameters
         ----------
         of : ndarray, shape (P, ...)
+
+        Returns
+        -------
+        ndarray, shape (...)
 
         Examples
         --------
