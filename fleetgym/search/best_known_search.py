@@ -59,20 +59,21 @@ class Search:
     starts: tuple[tuple[str, np.ndarray], ...]  # who, what; the cheapest first
     known: BestKnown | None
 
-    @property
-    def task(self) -> str:
-        """Name of the task."""
-        return task_name(self.instance, self.scenario)
-
 
 @dataclasses.dataclass(frozen=True)
 class Found:
     """What the search of one task has found."""
 
-    task: str
+    instance: str
+    scenario: int
     before: BestKnown | None
     best: BestKnown  # may be the value that was known before
     actions: np.ndarray
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return task_name(self.instance, self.scenario)
 
     def __str__(self) -> str:
         changed = "new" if self.before is None else f"was {self.before.value_usd:.4f}"
@@ -92,7 +93,7 @@ class Searcher:
     solver: str | None = "ipx"  # of bounds; None: without them
     receding: int = 0  # true windows that a receding-horizon plan to start from sees; 0: none
 
-    def __call__(self, search: Search) -> tuple[BestKnown, np.ndarray]:
+    def __call__(self, search: Search) -> Found:
         """Return the task's value, which may be the old one, and its actions."""
         problem = load_instance(search.instance)
         if problem.family == "toy":
@@ -123,7 +124,7 @@ class Searcher:
 
     def _best(
         self, search: Search, bound_usd: float | None, actions: np.ndarray, method: str, proven: bool = False
-    ) -> tuple[BestKnown, np.ndarray]:
+    ) -> Found:
         better = offer(
             search.known,
             instance=search.instance,
@@ -137,7 +138,8 @@ class Searcher:
         if better is None:
             assert search.known is not None  # offer takes anything where nothing is known
             better, actions = search.known, search.starts[0][1]
-        return tightened(better, bound_usd, search.task), actions
+        best = tightened(better, bound_usd, task_name(search.instance, search.scenario))
+        return Found(search.instance, search.scenario, search.known, best, actions)
 
 
 def receding_actions(instance: Instance, scenario: Scenario, windows: int) -> np.ndarray:
@@ -264,16 +266,15 @@ class Campaign:
         while left and (seconds is None or time.monotonic() - begin < seconds):
             batch = left[: workers if seconds is not None else len(left)]
             todo = [self.search_of(*task) for task in batch]
-            for search, (best, actions) in zip(todo, play(self.searcher, todo, workers=workers), strict=True):
-                found = Found(search.task, tasks.get(search.task), best, actions)
+            for found in play(self.searcher, todo, workers=workers):  # in any order
                 report(found)
+                best, task = found.best, (found.instance, found.scenario)
                 if found.before is None or found.before.value_usd != best.value_usd:
-                    write_actions(self.actions, search.instance, search.scenario, best, actions)
-                tasks[search.task] = best
+                    write_actions(self.actions, *task, best, found.actions)
+                tasks[found.task] = best
                 write_best_known(self.values, BestKnownSet(format=BEST_KNOWN_FORMAT, name=name, tasks=tasks))
                 if resume is not None:
-                    key = self._key((search.instance, search.scenario))
-                    finished_cells.keep(resume, key, best.value_usd)
+                    finished_cells.keep(resume, self._key(task), best.value_usd)
             left = left[len(batch) :]
         return len(left)
 
@@ -295,8 +296,8 @@ class Campaign:
             raise FleetgymError(f"--probe: {self.suite} has no best-known cost of these tasks")
         drawn = np.random.default_rng(self.searcher.seed).permutation(len(wanted))[:count]
         todo, gains = [self.search_of(*wanted[k]) for k in drawn], []
-        for search, (best, actions) in zip(todo, play(self.searcher, todo, workers=workers), strict=True):
-            assert search.known is not None
-            report(Found(search.task, search.known, best, actions))
-            gains.append(1.0 - best.value_usd / search.known.value_usd)
+        for found in play(self.searcher, todo, workers=workers):
+            assert found.before is not None
+            report(found)
+            gains.append(1.0 - found.best.value_usd / found.before.value_usd)
         return gains

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from toys import action_sizes, random_actions, random_instance, random_scenario
 from fleetgym.bounds import hindsight_bound
 from fleetgym.bounds.exact import optimal_fleets
 from fleetgym.cli.parser import main
+from fleetgym.evaluation.executors import Player, play
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
@@ -264,14 +267,40 @@ def test_search_writes_what_it_finds_and_resumes(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == ""
 
 
-def test_search_finds_what_nobody_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without known values the actions that it writes cost what it says."""
+@pytest.fixture
+def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give `fleet-v0` without best-known costs."""
     shutil.copytree(instances_folder() / "fleet-v0", tmp_path / "sets" / "fleet-v0")
     shutil.copy(instances_folder() / "manifest.json", tmp_path / "sets")
     (tmp_path / "sets" / "fleet-v0" / "best_known.json").unlink()
     monkeypatch.setenv("FLEETGYM_INSTANCES", str(tmp_path / "sets"))
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_each_result_reaches_its_own_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers end in any order, and what is written is the same."""
+
+    def backwards(player: Player, jobs: Sequence[Any], workers: int = 1) -> Iterator[Any]:
+        return play(player, jobs[::-1], workers)
+
+    def search(folder: Path) -> dict[str, list[bytes] | bytes]:
+        words = ["best-known", "search", "fleet-v0/toy/two-pools", SHORT, *FEW, "--date", "2026-11-27"]
+        names = ["--name", "bks-2026-11-mine", "--out", str(folder), "--resume", str(folder / "done.jsonl")]
+        assert main([*words, *names]) == 0
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.json*")}
+        return files | {"done.jsonl": sorted(files["done.jsonl"].splitlines())}
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    forwards = search(tmp_path / "a")
+    monkeypatch.setattr("fleetgym.search.best_known_search.play", backwards)
+    assert search(tmp_path / "b") == forwards
+    assert len(forwards) == 5  # the values, what is done, and the actions of three tasks
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_search_finds_what_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without known values the actions that it writes cost what it says."""
     name, out = "fleet-v0/dev/ou-s-001", tmp_path / "out"
     words = ["best-known", "search", name, "--steps", "100", "--no-bounds", "--judge", "--out", str(out)]
     assert main([*words, "--name", "bks-2026-11-mine"]) == 0
